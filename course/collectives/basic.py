@@ -1,0 +1,156 @@
+"""Collectives built from send and recv alone, named and shaped as in torch.distributed.
+
+A plan says who sends to whom in which round; the same plan is drawn, checked and run.  Parts may
+have different sizes on different ranks, and may be empty.
+"""
+
+import torch
+
+from course.collectives.reduction import in_one_piece, reduction
+
+
+def binomial_tree(p: int, root: int = 0) -> list[list[tuple[int, int]]]:
+    """Rounds of (from, to): in each, every rank that has the data passes it on to one that has not.
+
+        p = 8, root 0:   0→1 | 0→2 1→3 | 0→4 1→5 2→6 3→7
+    """
+    rounds, have = [], 1
+    while have < p:
+        pairs = [(i, i + have) for i in range(min(have, p - have))]
+        rounds.append([((a + root) % p, (b + root) % p) for a, b in pairs])
+        have *= 2
+    return rounds
+
+
+def broadcast(comm, x, root: int = 0):
+    """Copy `x` [any shape] of rank `root` to all ranks, in place, down a binomial tree.
+
+    Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
+    """
+    _existing(comm, root)
+    with comm.collective("broadcast", x, root=root):
+        for number, pairs in enumerate(binomial_tree(comm.size, root)):
+            for src, dst in pairs:
+                if comm.rank == src:
+                    comm.send(x, dst, number)
+                elif comm.rank == dst:
+                    comm.recv(x, src, number)
+
+
+def reduce(comm, x, op="sum", root: int = 0):
+    """Combine `x` [any shape] of all ranks into rank `root`'s, up a binomial tree; the others keep
+    theirs.
+
+    Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
+    """
+    _existing(comm, root)
+    combine, before, after = reduction(op, x.dtype)
+    with comm.collective("reduce", x, op=_name(op), root=root), in_one_piece(x, comm.rank) as flat:
+        mine = flat if comm.rank == root else flat.clone()
+        before(mine, comm.size)
+        theirs = torch.empty_like(mine)
+        for number, pairs in reversed(list(enumerate(binomial_tree(comm.size, root)))):
+            for dst, src in pairs:
+                if comm.rank == src:
+                    comm.send(mine, dst, number)
+                elif comm.rank == dst:
+                    comm.recv(theirs, src, number)
+                    combine(mine, theirs)
+        if comm.rank == root:
+            after(mine, comm.size)
+
+
+def scatter(comm, out, parts=None, root: int = 0):
+    """Give part r of `root`'s `parts` [a tensor a rank] to rank r, in `out` [the part's shape].
+
+    Cost: p - 1 steps; rank `root` sends all parts but its own.
+    """
+    _existing(comm, root)
+    with comm.collective("scatter", root=root):
+        if comm.rank != root:
+            return comm.recv(out, root)
+        _one_a_rank(comm, parts, "parts")
+        handles = [comm.isend(parts[r], r) for r in range(comm.size) if r != root]
+        out.copy_(parts[root])
+        for handle in handles:
+            handle.wait()
+
+
+def gather(comm, x, outs=None, root: int = 0):
+    """Collect `x` of every rank in `root`'s `outs` [a tensor a rank, shaped as that rank's x].
+
+    Cost: p - 1 steps; every rank but `root` sends its n bytes.
+    """
+    _existing(comm, root)
+    with comm.collective("gather", root=root):
+        if comm.rank != root:
+            return comm.send(x, root)
+        _one_a_rank(comm, outs, "outs")
+        handles = [comm.irecv(outs[r], r) for r in range(comm.size) if r != root]
+        outs[root].copy_(x)
+        for handle in handles:
+            handle.wait()
+
+
+def all_gather(comm, outs, x):
+    """Collect `x` of every rank in `outs` [a tensor a rank, shaped as that rank's x] everywhere.
+
+    Each rank passes on to its right what came from its left.
+    Cost: p - 1 steps; a rank sends all parts but its right neighbour's.
+    """
+    _one_a_rank(comm, outs, "outs")
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    with comm.collective("all_gather", *outs):
+        outs[comm.rank].copy_(x)
+        for step in range(comm.size - 1):
+            mine, theirs = (comm.rank - step) % comm.size, (comm.rank - step - 1) % comm.size
+            comm.exchange(outs[mine], right, outs[theirs], left, tag=step)
+
+
+def reduce_scatter(comm, out, parts, op="sum"):
+    """Combine part r [the same shape on all ranks] of everyone's `parts` into rank r's `out`.
+
+    Partial results travel round the ring; each rank adds its own contribution.
+    Cost: p - 1 steps; a rank sends all parts but its own.
+    """
+    _one_a_rank(comm, parts, "parts")
+    combine, before, after = reduction(op, out.dtype)
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    with comm.collective("reduce_scatter", *parts, op=_name(op)):
+        mine = before(parts[left].clone(), comm.size)
+        for step in range(comm.size - 1):
+            part = parts[(comm.rank - 2 - step) % comm.size]
+            theirs = torch.empty_like(part)
+            comm.exchange(mine, right, theirs, left, tag=step)
+            mine = before(part.clone(), comm.size)
+            combine(mine, theirs)
+        out.copy_(after(mine, comm.size))
+
+
+def all_to_all(comm, outs, parts):
+    """Send part r of `parts` to rank r, and receive rank r's part for this rank in outs[r].
+
+    Cost: p - 1 steps, in step s with the ranks s further and s back; all parts but one's own.
+    """
+    _one_a_rank(comm, parts, "parts")
+    _one_a_rank(comm, outs, "outs")
+    with comm.collective("all_to_all"):
+        outs[comm.rank].copy_(parts[comm.rank])
+        for step in range(1, comm.size):
+            dst, src = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
+            comm.exchange(parts[dst], dst, outs[src], src, tag=step)
+
+
+def _existing(comm, root):
+    if not (isinstance(root, int) and 0 <= root < comm.size):
+        raise ValueError(f"rank {comm.rank}: no root {root!r} among {comm.size} ranks")
+
+
+def _one_a_rank(comm, tensors, role):
+    count = None if tensors is None else len(tensors)
+    if count != comm.size:
+        raise ValueError(f"rank {comm.rank}: {role} must hold {comm.size} tensors, not {count}")
+
+
+def _name(op) -> str:
+    return op if isinstance(op, str) else getattr(op, "__name__", type(op).__name__)

@@ -1,0 +1,230 @@
+"""The communicator: a group of ranks that send tensors to one another.
+
+Every distributed algorithm of this package is a function whose first argument is a communicator.
+With it a rank asks who it is (`rank`, `size`, `node`), moves tensors (`send`, `recv`, `exchange`,
+`isend`, `irecv`), and forms smaller groups (`split`).  What carries the tensors is the *wire*
+underneath: sockets between processes, or whatever else offers the same few calls.
+"""
+
+import contextlib
+import itertools
+import json
+import operator
+import zlib
+
+import torch
+
+from course.comm.errors import CommMismatch, differing
+from course.comm.messages import Envelope
+from course.comm.tensors import DTYPES, describe, required, writable
+from course.comm.trace import Event
+
+ANY = "any rank"
+LAST_TAG = 2**31 - 1
+
+
+class Handle:
+    """A message under way; its tensor belongs to the message until `wait()` has returned."""
+
+    def __init__(self, comm, operation, peer, tensor, tag, request):
+        self._comm, self._request, self._done = comm, request, False
+        self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
+        self.call, self.start = comm._label, comm._wire.clock()
+
+    def wait(self):
+        """Block until the message is through; for a receive, returns the rank it came from.
+
+        Raises CommMismatch, CommTimeout, PeerLost.
+        """
+        if not self._done:
+            self._comm._wire.wait(self._request, self)
+            self._done = True
+            if self.operation == "recv" and self._request.unload:
+                self._request.unload()
+            self._comm._record(self)
+        if self.operation == "recv":
+            return self._comm.members.index(self._request.source)
+        return None
+
+    def __str__(self):
+        way = "to" if self.operation == "send" else "from"
+        peer = self.peer if self.peer == ANY else f"rank {self._comm.members[self.peer]}"
+        what = f"{describe(self.tensor.dtype, self.tensor.shape)}, tag {self.tag}"
+        within = f" within {self.call}" if self.call else ""
+        return f"{self.operation} {way} {peer} ({what}){within}"
+
+
+class Communicator:
+    """`size` ranks, of which this process is number `rank`; `nodes` are the machines they are on.
+
+    `members` are their numbers in the world.  In checked mode a send returns when its receiver
+    has accepted it, and every collective begins with all ranks saying which call they are in.
+    """
+
+    def __init__(self, wire, members, nodes, name="world"):
+        self._wire, self.members, self.nodes, self.name = wire, tuple(members), tuple(nodes), name
+        self.rank, self.size = self.members.index(wire.rank), len(self.members)
+        self.node, self.device, self.checked = self.nodes[self.rank], wire.device, wire.checked
+        self._group = zlib.crc32(name.encode())
+        self._numbers, self._number, self._label = itertools.count(1), 0, ""
+
+    def __repr__(self):
+        return f"<rank {self.rank} of {self.size} in {self.name}, node {self.node}>"
+
+    # One message
+
+    def send(self, x, dst: int, tag: int = 0):
+        """Send `x` [any shape] to rank `dst`.  Cost: one message of x's bytes.
+
+        A message to oneself is set aside: its `recv` may come later.
+        Raises ValueError for a rank, tag or tensor that cannot be; CommMismatch, CommTimeout,
+        PeerLost.
+        """
+        self.isend(x, dst, tag).wait()
+
+    def recv(self, out, src, tag: int = 0) -> int:
+        """Receive into `out` [as many elements as were sent] from rank `src`, or from ANY.
+
+        Returns the rank it came from.  Raises as `send` does.
+        """
+        return self.irecv(out, src, tag).wait()
+
+    def exchange(self, x, dst: int, out, src, tag: int = 0) -> int:
+        """Send `x` to `dst` while receiving into `out` from `src`: no deadlock, whatever the size.
+
+        Returns the rank that `out` came from.  Raises as `send` does.
+        """
+        incoming = self.irecv(out, src, tag)
+        self.isend(x, dst, tag).wait()
+        return incoming.wait()
+
+    def isend(self, x, dst: int, tag: int = 0) -> Handle:
+        """Begin to send `x` to `dst`; leave `x` as it is until the handle's `wait()`."""
+        required(x, "what is sent", self.rank)
+        peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
+        confirm = self.checked and not self._number
+        return Handle(
+            self, "send", dst, x, tag, self._wire.send_tensor(peer, envelope, x, confirm)
+        )
+
+    def irecv(self, out, src, tag: int = 0) -> Handle:
+        """Begin to receive into `out` from `src` (or ANY); read it after the handle's `wait()`."""
+        writable(out, self.rank)
+        peers = self.members if src == ANY else (self._member(src, "receive from"),)
+        request = self._wire.receive_tensor(peers, self._envelope(out, tag), out)
+        return Handle(self, "recv", src, out, tag, request)
+
+    # All ranks together
+
+    def barrier(self):
+        """Return once every rank has called it.  Cost: ceil(lg p) steps of empty messages."""
+        nothing, step = torch.empty(0), 1
+        with self.collective("barrier"):
+            while step < self.size:
+                ahead, behind = (self.rank + step) % self.size, (self.rank - step) % self.size
+                self.exchange(nothing, ahead, nothing, behind)
+                step *= 2
+
+    @contextlib.contextmanager
+    def collective(self, name: str, *tensors, **details):
+        """The messages of one collective call, kept apart from all others.
+
+        In checked mode all ranks first say which call, tensors and details (root, op, ...) they
+        are in.  Raises CommMismatch on every rank if they differ.
+        """
+        if self._number:  # a part of the collective that this rank is in already
+            yield
+            return
+        number = next(self._numbers)
+        label, start = self._name_call(name, number, tensors, details), self._wire.clock()
+        if self.checked:
+            self._share(number, label)
+        self._number, self._label = number, label
+        try:
+            yield
+        finally:
+            self._number, self._label = 0, ""
+        event = Event(self.members[self.rank], name, -1, 0, 0, start, self._wire.clock(), label)
+        self._wire.trace.append(event)
+
+    def split(self, color, key=None):
+        """The communicator of all ranks that gave the same `color`, in the order of `key` (else
+        of rank); None for a rank whose color is None.  Collective over this communicator."""
+        number = next(self._numbers)
+        mine = json.dumps([color, self.rank if key is None else key, self.rank])
+        everyone = [json.loads(said) for said in self._share(number, f"split #{number}", mine)]
+        chosen = [rank for c, _, rank in sorted(everyone, key=lambda e: e[1:]) if c == color]
+        if color is None:
+            return None
+        members, nodes = zip(*[(self.members[r], self.nodes[r]) for r in chosen])
+        return Communicator(self._wire, members, nodes, f"{self.name}/{number}:{color}")
+
+    @property
+    def native(self):
+        """The backend's own collectives on this group, for comparison and for production.
+
+        Collective over the world the first time it is asked for.
+        """
+        return self._wire.native(self)
+
+    @property
+    def meter(self):
+        """What this rank has sent and received so far: exact bytes and messages, payload only."""
+        return self._wire.meter
+
+    def finish(self):
+        """Wait for all that this rank has begun to send; it takes part in nothing after that."""
+        self._wire.finish()
+
+    @property
+    def events(self) -> list:
+        """What this rank has done so far, as trace events."""
+        return self._wire.trace
+
+    # Behind the calls
+
+    def _tell(self, text: str) -> list[str]:
+        """What every rank has to say, in the order of ranks."""
+        number = next(self._numbers)
+        return self._share(number, f"agreement #{number}", text)
+
+    def _share(self, number, label, text="") -> list[str]:
+        """What every rank says of call `number`; all must be in the same one."""
+        said = self._wire.share(self._group, number, self.members, f"{label}\n{text}", label)
+        labels, texts = zip(*[entry.split("\n", 1) for entry in said])
+        if len(set(labels)) > 1:
+            raise CommMismatch(differing(dict(zip(self.members, labels))))
+        return texts
+
+    def _name_call(self, name, number, tensors, details) -> str:
+        words = [describe(x.dtype, x.shape) for x in tensors]
+        words += [f"{key} {value}" for key, value in details.items()]
+        where = "" if self.name == "world" else f" in {self.name}"
+        return f"{name} #{number}{where}" + (f" ({', '.join(words)})" if words else "")
+
+    def _envelope(self, x, tag) -> Envelope:
+        if not (isinstance(tag, int) and 0 <= tag <= LAST_TAG):
+            raise ValueError(f"rank {self.rank}: a tag is a whole number from 0 to {LAST_TAG}, not {tag!r}")
+        nbytes = x.numel() * x.element_size()
+        return Envelope(self._group, self._number, tag, DTYPES.index(x.dtype), nbytes)
+
+    def _member(self, rank, verb) -> int:
+        """The world's number of one of this group's ranks."""
+        try:
+            if 0 <= operator.index(rank) < self.size:
+                return self.members[rank]
+        except TypeError:
+            pass
+        ranks = "the only rank is 0" if self.size == 1 else f"the ranks are 0 to {self.size - 1}"
+        raise ValueError(f"rank {self.rank} cannot {verb} rank {rank!r}: {ranks}")
+
+    def _record(self, handle):
+        """Meter and trace a message that is through."""
+        x, source = handle.tensor, getattr(handle._request, "source", None)
+        peer = self.members[handle.peer] if source is None else source
+        nbytes = x.numel() * x.element_size()
+        self._wire.meter.count(handle.operation, nbytes)
+        self._wire.trace.append(Event(
+            self.members[self.rank], handle.operation, peer, handle.tag, nbytes,
+            handle.start, self._wire.clock(), handle.call,
+        ))  # fmt: skip

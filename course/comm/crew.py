@@ -1,0 +1,164 @@
+"""The launcher's side of one run: its processes, and what is heard of them."""
+
+import contextlib
+import os
+import pathlib
+import pickle
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from course.comm import nursery
+from course.comm.lane import reserve
+
+_lock = threading.Lock()
+_line = None  # to the nursery, once there is one
+
+
+def new_leader() -> socket.socket:
+    """A socket to a fresh leader, whose ranks live until it is closed."""
+    global _line
+    ours, theirs = socket.socketpair()
+    with _lock, theirs:
+        try:
+            socket.send_fds(_line, [b"."], [theirs.fileno()])
+        except (AttributeError, OSError):  # no nursery yet, or no longer
+            _line = start_nursery()
+            socket.send_fds(_line, [b"."], [theirs.fileno()])
+    return ours
+
+
+def start_nursery() -> socket.socket:
+    """Start the process that ranks are forked from; it ends when the returned socket closes."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-P", pathlib.Path(nursery.__file__), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt of the notebook is not for the ranks
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # its threads would not survive a fork
+        )
+    return ours
+
+
+class Crew:
+    """The processes of one run.  `hear()` tells what they say, `stop()` ends them all."""
+
+    def __init__(self, jobs: list):
+        self.leader = new_leader()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.leader, selectors.EVENT_READ, (None, "ended"))
+        self.buffers, self.controls, self.pids, self.statuses = {}, [], {}, {}
+        ends, memory = {rank: {} for rank in range(len(jobs))}, reserve(len(jobs))
+        for rank in range(len(jobs)):
+            for other in range(rank + 1, len(jobs)):
+                ends[rank][other], ends[other][rank] = socket.socketpair()
+            self._start(rank, [end for _, end in sorted(ends.pop(rank).items())], memory)
+        if memory is not None:
+            os.close(memory)
+        surroundings = {
+            "environment": dict(os.environ),
+            "path": [entry or os.getcwd() for entry in sys.path],
+            "directory": os.getcwd(),
+        }
+        for control, job in zip(self.controls, jobs):
+            with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
+                control.sendall(frame(surroundings) + frame(job))
+
+    def _start(self, rank, peers, memory):
+        """Ask the leader for a rank with a control socket, two pipes, its sockets to peers, and
+        the memory that they share."""
+        control, far_control = socket.socketpair()
+        pipes = [os.pipe() for _ in range(2)]
+        far = [far_control.fileno(), *(write for _, write in pipes), *(p.fileno() for p in peers)]
+        far += [] if memory is None else [memory]
+        socket.send_fds(self.leader, [nursery.RANK.pack(rank)], far)
+        for write in (write for _, write in pipes):
+            os.close(write)
+        for end in (far_control, *peers):
+            end.close()
+        self.controls.append(control)
+        self.buffers[rank] = bytearray()
+        self.selector.register(control, selectors.EVENT_READ, (rank, "control"))
+        for (read, _), kind in zip(pipes, ("out", "err")):
+            self.selector.register(read, selectors.EVENT_READ, (rank, kind))
+
+    def hear(self, timeout=None) -> list:
+        """What the ranks say, as (rank, kind, value), waiting up to `timeout` seconds for it.
+
+        Kinds: started, stack, result, failure; out, err (bytes printed, none at their end);
+        ended (a wait status).
+        """
+        heard = []
+        for key, _ in self.selector.select(timeout):
+            rank, kind = key.data
+            data = read(key.fd)
+            if not data:
+                self._close(key.fileobj)
+            if kind == "control":
+                heard += self._said(rank, data)
+            elif kind == "ended":
+                heard += [(r, kind, status) for r, status in nursery.STATUS.iter_unpack(data)]
+            else:
+                heard.append((rank, kind, data))
+        return heard
+
+    def _close(self, file):
+        self.selector.unregister(file)
+        os.close(file) if isinstance(file, int) else file.close()
+
+    def _said(self, rank, data):
+        buffer, size = self.buffers[rank], nursery.LENGTH.size
+        buffer += data
+        while len(buffer) >= size:
+            end = size + nursery.LENGTH.unpack(buffer[:size])[0]
+            if len(buffer) < end:
+                return
+            kind, value = pickle.loads(buffer[size:end])
+            del buffer[:end]
+            if kind == "started":
+                self.pids[rank] = value
+            yield rank, kind, value
+
+    def ask_where(self, rank):
+        """Ask a rank that is still running where it is; it answers with `stack` if it can."""
+        with contextlib.suppress(ProcessLookupError, KeyError):
+            os.kill(self.pids[rank], signal.SIGUSR1)
+
+    def stop(self) -> list:
+        """End every process of the run; return once none is left, with what they still said."""
+        last_words = []
+        try:
+            self.leader.shutdown(socket.SHUT_WR)
+            while self.leader in self.open_files:  # it closes when its last rank is buried
+                last_words += self.hear()
+            while more := self.hear(0):
+                last_words += more
+        finally:
+            for file in self.open_files:
+                self._close(file)
+            self.selector.close()
+        return last_words
+
+    @property
+    def open_files(self) -> list:
+        return [key.fileobj for key in self.selector.get_map().values()]
+
+
+def read(fd) -> bytes:
+    """What is there to read; nothing at the end, however it came about."""
+    try:
+        return os.read(fd, 1 << 20)
+    except ConnectionResetError:
+        return b""
+
+
+def frame(thing) -> bytes:
+    """An object with its length in front, as `nursery.receive` reads it."""
+    body = pickle.dumps(thing)
+    return nursery.LENGTH.pack(len(body)) + body

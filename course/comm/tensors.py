@@ -1,0 +1,60 @@
+"""Tensors as bytes: what a message carries, and where it lands."""
+
+import torch
+
+DTYPES = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+def describe(dtype, shape) -> str:
+    """A tensor in words: `float32 [3, 4]`."""
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
+
+
+def required(x, role: str, rank: int):
+    """`x` if a message can carry it.  Raises ValueError that says what it is instead."""
+    if not isinstance(x, torch.Tensor):
+        raise ValueError(f"rank {rank}: {role} must be a tensor, not {type(x).__name__} {x!r:.40}")
+    if x.layout != torch.strided or x.is_quantized:
+        raise ValueError(f"rank {rank}: {role} must be a dense tensor, not {x.layout}")
+    if x.dtype not in DTYPES:
+        raise ValueError(f"rank {rank}: {role} has dtype {x.dtype}, which no message carries")
+    return x
+
+
+def writable(out, rank: int):
+    """`out` if a message can land in it: no element of it shares its memory with another."""
+    required(out, "the tensor to receive into", rank)
+    if any(step == 0 and size > 1 for step, size in zip(out.stride(), out.shape)):
+        raise ValueError(
+            f"rank {rank}: cannot receive into an expanded tensor ({describe(out.dtype, out.shape)}"
+            f" with strides {list(out.stride())}): several of its elements share one place"
+        )
+    return out
+
+
+def host(x) -> torch.Tensor:
+    """The elements of `x` [any shape] on the CPU, flat and contiguous: itself where it can be."""
+    return x.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+
+
+def as_bytes(flat) -> memoryview:
+    """The memory of a flat contiguous CPU tensor; no copy."""
+    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+
+
+def lands_directly(out) -> bool:
+    """Whether bytes can be written straight into the memory of `out`."""
+    return out.is_contiguous() and out.device.type == "cpu" and not out.is_conj() and not out.is_neg()
