@@ -59,8 +59,8 @@ def ring(comm, flat, how, segment: int):
     how.before(flat, comm.size)
     if comm.size == 1:
         return how.after(flat, 1)
-    scratch = flat.new_empty(min(segment, chunks[0].numel()))
-    sent = [comm.isend(piece, right, steps[0].send) for piece in chunks[steps[0].send].split(segment)]
+    scratch, mine = flat.new_empty(min(segment, chunks[0].numel())), chunks[comm.rank]
+    sent = [comm.isend(piece, right, comm.rank) for piece in mine.split(segment)]
     for number, step in enumerate(steps):
         for piece in chunks[step.receive].split(segment):
             landing = scratch[: piece.numel()] if step.add else piece

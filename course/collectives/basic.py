@@ -12,7 +12,7 @@ from course.collectives.reduction import in_one_piece, reduction
 def binomial_tree(p: int, root: int = 0) -> list[list[tuple[int, int]]]:
     """Rounds of (from, to): in each, every rank that has the data passes it on to one that has not.
 
-        p = 8, root 0:   0→1 | 0→2 1→3 | 0→4 1→5 2→6 3→7
+    p = 8, root 0:   0→1 | 0→2 1→3 | 0→4 1→5 2→6 3→7
     """
     rounds, have = [], 1
     while have < p:

@@ -26,8 +26,8 @@ LAST_TAG = 2**31 - 1
 class Handle:
     """A message under way; its tensor belongs to the message until `wait()` has returned."""
 
-    def __init__(self, comm, operation, peer, tensor, tag, request):
-        self._comm, self._request, self._done = comm, request, False
+    def __init__(self, comm, operation, peer, tensor, tag):
+        self._comm, self._request, self._done = comm, None, False
         self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
         self.call, self.start = comm._label, comm._wire.clock()
 
@@ -102,17 +102,17 @@ class Communicator:
         """Begin to send `x` to `dst`; leave `x` as it is until the handle's `wait()`."""
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
-        confirm = self.checked and not self._number
-        return Handle(
-            self, "send", dst, x, tag, self._wire.send_tensor(peer, envelope, x, confirm)
-        )
+        handle, confirm = Handle(self, "send", dst, x, tag), self.checked and not self._number
+        handle._request = self._wire.send_tensor(peer, envelope, x, confirm)
+        return handle
 
     def irecv(self, out, src, tag: int = 0) -> Handle:
         """Begin to receive into `out` from `src` (or ANY); read it after the handle's `wait()`."""
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
-        request = self._wire.receive_tensor(peers, self._envelope(out, tag), out)
-        return Handle(self, "recv", src, out, tag, request)
+        handle = Handle(self, "recv", src, out, tag)
+        handle._request = self._wire.receive_tensor(peers, self._envelope(out, tag), out)
+        return handle
 
     # All ranks together
 
@@ -204,7 +204,8 @@ class Communicator:
 
     def _envelope(self, x, tag) -> Envelope:
         if not (isinstance(tag, int) and 0 <= tag <= LAST_TAG):
-            raise ValueError(f"rank {self.rank}: a tag is a whole number from 0 to {LAST_TAG}, not {tag!r}")
+            rule = f"a tag is a whole number from 0 to {LAST_TAG}"
+            raise ValueError(f"rank {self.rank}: {rule}, not {tag!r}")
         nbytes = x.numel() * x.element_size()
         return Envelope(self._group, self._number, tag, DTYPES.index(x.dtype), nbytes)
 

@@ -1,6 +1,6 @@
 """Run a function on many ranks, from a script or a notebook cell, and get its values back.
 
-    values = run(fn, 4, ...)        fn(comm, ...) on each of four ranks; their values, by rank
+values = run(fn, 4, ...)        fn(comm, ...) on each of four ranks; their values, by rank
 """
 
 from typing import NamedTuple

@@ -82,9 +82,9 @@ class Sharing:
 class Arrival:
     """A message on its way in.  While `view` is None it is left in the stream."""
 
-    def __init__(self, stream, kind, envelope, number=0, confirm=False, by_lane=False):
+    def __init__(self, stream, kind, envelope, number=0, confirm=False):
         self.stream, self.kind, self.envelope = stream, kind, envelope
-        self.number, self.confirm, self.by_lane = number, confirm, by_lane
+        self.number, self.confirm = number, confirm
         self.receive, self.view, self.got = None, None, 0
 
     @property

@@ -10,7 +10,6 @@ import datetime
 import os
 import socket
 
-import torch
 import torch.distributed as dist
 
 OPERATIONS = {
@@ -114,7 +113,9 @@ class Backend:
         store = dist.TCPStore("127.0.0.1", port, size, comm.rank == 0, timeout,
                               wait_for_workers=False, **served)  # fmt: skip
         kinds = "cpu:gloo,cuda:nccl" if self._wire.device.type == "cuda" else "gloo"
-        dist.init_process_group(kinds, store=store, rank=comm.rank, world_size=size, timeout=timeout)
+        dist.init_process_group(
+            kinds, store=store, rank=comm.rank, world_size=size, timeout=timeout
+        )
 
     @staticmethod
     def stop():

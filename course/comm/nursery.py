@@ -140,9 +140,8 @@ def read_exactly(line, count):
 
 
 if __name__ == "__main__":
-    import cloudpickle
-    import torch
+    import cloudpickle  # noqa: F401  (imported here so that every rank has them at once)
+    import torch  # noqa: F401
 
-    torch, cloudpickle  # imported here so that every rank has them at once
     main(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)

@@ -32,7 +32,7 @@ class Lines:
 
 
 class Printer:
-    """Rank 0 speaks as it goes, the others at the end in the order of ranks; `live`: all at once."""
+    """Rank 0 speaks as it goes, the others at the end in rank order; `live`: all as they go."""
 
     def __init__(self, ranks: int, live: bool):
         self.live = live

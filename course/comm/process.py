@@ -57,7 +57,5 @@ def connect(rank, sockets, memory, *, nodes, device, timeout, checked) -> Commun
         torch.cuda.set_device(device)
     near = [peer for peer in sockets if nodes[peer] == nodes[rank]]
     shared = {} if memory is None else lanes(memory, rank, near, len(nodes))
-    wire = ProcessWire(
-        rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked
-    )
+    wire = ProcessWire(rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked)
     return Communicator(wire, range(len(nodes)), nodes)

@@ -10,6 +10,7 @@ import sys
 import traceback
 
 import cloudpickle
+import numpy
 import torch
 
 from course.comm.native import Backend
@@ -50,8 +51,8 @@ def live(rank, control, fds, job):
 def prepare(rank, job):
     """Give a fresh rank its share of the cores, its random seeds and line-wise output."""
     torch.set_num_threads(job["threads"])
-    torch.manual_seed(rank)
-    random.seed(rank)
+    for seed in (torch.manual_seed, numpy.random.seed, random.seed):
+        seed(rank)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
 

@@ -12,7 +12,6 @@ import cloudpickle
 
 from course.comm.errors import CommError, CommMismatch, CommTimeout, PeerLost
 
-
 HERE = os.path.dirname(__file__)  # frames of this package say nothing to whoever called it wrongly
 RANK = os.path.join(HERE, "rank.py")
 CONSEQUENCES = (CommMismatch, CommTimeout, PeerLost)  # the further back, the likelier of another
@@ -63,7 +62,8 @@ def unpack(data: bytes):
 def pack(fn, args, kwargs) -> bytes:
     """A call as bytes.  Raises ValueError that says which object cannot be sent to the ranks."""
     if not callable(fn):
-        raise ValueError(f"what runs on the ranks must be a function, not {type(fn).__name__} {fn!r:.40}")
+        kind = type(fn).__name__
+        raise ValueError(f"what runs on the ranks must be a function, not {kind} {fn!r:.40}")
     try:
         return cloudpickle.dumps((fn, args, kwargs))
     except Exception as error:  # pickling runs any object's own code
@@ -100,5 +100,5 @@ def pack_result(rank: int, value) -> bytes:
     try:
         return cloudpickle.dumps(value)
     except (pickle.PicklingError, TypeError, ValueError, AttributeError) as error:
-        kind = type(value).__name__
-        raise ValueError(f"rank {rank} returned a {kind}, which cannot be sent back: {error}") from None
+        what = f"rank {rank} returned a {type(value).__name__}"
+        raise ValueError(f"{what}, which cannot be sent back: {error}") from None

@@ -1,4 +1,4 @@
-"""One end of a stream between two ranks: frames queued to leave, bytes that arrive.  Never blocks."""
+"""One end of a stream between two ranks: frames queued to leave, bytes that arrive."""
 
 import struct
 from collections import deque
@@ -44,6 +44,12 @@ class Stream:
     def over(self) -> bool:
         """Whether nothing more will ever come: the peer has returned, or is lost."""
         return self.returned or self.lost
+
+    @property
+    def in_the_way(self) -> bool:
+        """Whether the lane begins with a message without a place, and one with a place follows."""
+        lane = self.by_lane
+        return bool(lane) and lane[0].view is None and any(arrival.receive for arrival in lane)
 
     def first_for(self, receive):
         """The oldest arrival that `receive` is for, if there is one."""

@@ -57,4 +57,5 @@ def as_bytes(flat) -> memoryview:
 
 def lands_directly(out) -> bool:
     """Whether bytes can be written straight into the memory of `out`."""
-    return out.is_contiguous() and out.device.type == "cpu" and not out.is_conj() and not out.is_neg()
+    plain = not (out.is_conj() or out.is_neg())
+    return plain and out.is_contiguous() and out.device.type == "cpu"
