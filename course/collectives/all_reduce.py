@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import torch
 
-from course.collectives.reduction import in_one_piece, reduction
+from course.collectives.reduction import called, in_one_piece, reduction
+from course.comm.tensors import required
 
 SEGMENT_BYTES = 2 << 20  # passed on while the next one is still arriving
 
@@ -46,9 +47,9 @@ def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=SEGMENT_BYT
     if algorithm not in ALGORITHMS:
         names = ", ".join([*ALGORITHMS, "native"])
         raise ValueError(f"rank {comm.rank}: algorithm must be one of {names}, not {algorithm!r}")
-    how = reduction(op, x.dtype)
-    called = op if isinstance(op, str) else getattr(op, "__name__", "a function")
-    with comm.collective("all_reduce", x, op=called), in_one_piece(x, comm.rank) as flat:
+    how = reduction(op, required(x, "what is reduced", comm.rank).dtype)
+    this_call = comm.collective("all_reduce", x, op=called(op), by=algorithm)
+    with this_call, in_one_piece(x, comm.rank) as flat:
         ALGORITHMS[algorithm](comm, flat, how, max(1, segment_bytes // x.element_size()))
 
 

@@ -6,7 +6,8 @@ have different sizes on different ranks, and may be empty.
 
 import torch
 
-from course.collectives.reduction import in_one_piece, reduction
+from course.collectives.reduction import called, in_one_piece, reduction
+from course.comm.tensors import describe, required, writable
 
 
 def binomial_tree(p: int, root: int = 0) -> list[list[tuple[int, int]]]:
@@ -28,6 +29,7 @@ def broadcast(comm, x, root: int = 0):
     Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
     """
     _existing(comm, root)
+    required(x, "what is broadcast", comm.rank)
     with comm.collective("broadcast", x, root=root):
         for number, pairs in enumerate(binomial_tree(comm.size, root)):
             for src, dst in pairs:
@@ -44,8 +46,8 @@ def reduce(comm, x, op="sum", root: int = 0):
     Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
     """
     _existing(comm, root)
-    combine, before, after = reduction(op, x.dtype)
-    with comm.collective("reduce", x, op=_name(op), root=root), in_one_piece(x, comm.rank) as flat:
+    combine, before, after = reduction(op, required(x, "what is reduced", comm.rank).dtype)
+    with comm.collective("reduce", x, op=called(op), root=root), in_one_piece(x, comm.rank) as flat:
         mine = flat if comm.rank == root else flat.clone()
         before(mine, comm.size)
         theirs = torch.empty_like(mine)
@@ -71,7 +73,7 @@ def scatter(comm, out, parts=None, root: int = 0):
             return comm.recv(out, root)
         _one_a_rank(comm, parts, "parts")
         handles = [comm.isend(parts[r], r) for r in range(comm.size) if r != root]
-        out.copy_(parts[root])
+        _keep(comm, out, parts[root])
         for handle in handles:
             handle.wait()
 
@@ -87,7 +89,7 @@ def gather(comm, x, outs=None, root: int = 0):
             return comm.send(x, root)
         _one_a_rank(comm, outs, "outs")
         handles = [comm.irecv(outs[r], r) for r in range(comm.size) if r != root]
-        outs[root].copy_(x)
+        _keep(comm, outs[root], x)
         for handle in handles:
             handle.wait()
 
@@ -101,7 +103,7 @@ def all_gather(comm, outs, x):
     _one_a_rank(comm, outs, "outs")
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     with comm.collective("all_gather", *outs):
-        outs[comm.rank].copy_(x)
+        _keep(comm, outs[comm.rank], x)
         for step in range(comm.size - 1):
             mine, theirs = (comm.rank - step) % comm.size, (comm.rank - step - 1) % comm.size
             comm.exchange(outs[mine], right, outs[theirs], left, tag=step)
@@ -114,9 +116,11 @@ def reduce_scatter(comm, out, parts, op="sum"):
     Cost: p - 1 steps; a rank sends all parts but its own.
     """
     _one_a_rank(comm, parts, "parts")
-    combine, before, after = reduction(op, out.dtype)
+    _fitting(comm, out, parts[comm.rank])
+    combine, before, after = reduction(op, parts[comm.rank].dtype)
+    parts = [part.detach() for part in parts]
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    with comm.collective("reduce_scatter", *parts, op=_name(op)):
+    with comm.collective("reduce_scatter", *parts, op=called(op)):
         mine = before(parts[left].clone(), comm.size)
         for step in range(comm.size - 1):
             part = parts[(comm.rank - 2 - step) % comm.size]
@@ -124,7 +128,7 @@ def reduce_scatter(comm, out, parts, op="sum"):
             comm.exchange(mine, right, theirs, left, tag=step)
             mine = before(part.clone(), comm.size)
             combine(mine, theirs)
-        out.copy_(after(mine, comm.size))
+        _keep(comm, out, after(mine, comm.size))
 
 
 def all_to_all(comm, outs, parts):
@@ -135,7 +139,7 @@ def all_to_all(comm, outs, parts):
     _one_a_rank(comm, parts, "parts")
     _one_a_rank(comm, outs, "outs")
     with comm.collective("all_to_all"):
-        outs[comm.rank].copy_(parts[comm.rank])
+        _keep(comm, outs[comm.rank], parts[comm.rank])
         for step in range(1, comm.size):
             dst, src = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
             comm.exchange(parts[dst], dst, outs[src], src, tag=step)
@@ -147,10 +151,21 @@ def _existing(comm, root):
 
 
 def _one_a_rank(comm, tensors, role):
-    count = None if tensors is None else len(tensors)
+    count = len(tensors) if hasattr(tensors, "__len__") else tensors
     if count != comm.size:
-        raise ValueError(f"rank {comm.rank}: {role} must hold {comm.size} tensors, not {count}")
+        raise ValueError(f"rank {comm.rank}: {role} must hold {comm.size} tensors, not {count!r}")
+    for tensor in tensors:
+        required(tensor, f"each of {role}", comm.rank)
 
 
-def _name(op) -> str:
-    return op if isinstance(op, str) else getattr(op, "__name__", type(op).__name__)
+def _keep(comm, out, x):
+    """Copy one's own part, which no message carries, by the rules of a message."""
+    _fitting(comm, out, x).detach().copy_(x.detach().reshape(out.shape))
+
+
+def _fitting(comm, out, x):
+    required(x, "its own part", comm.rank)
+    if (x.dtype, x.numel()) != (writable(out, comm.rank).dtype, out.numel()):
+        mine, place = (describe(tensor.dtype, tensor.shape) for tensor in (x, out))
+        raise ValueError(f"rank {comm.rank}: its own part is {mine}, but the place for it {place}")
+    return out

@@ -45,6 +45,11 @@ def reduction(op, dtype) -> Reduction:
     return Reduction(IN_PLACE[op], after=torch.Tensor.div_)
 
 
+def called(op) -> str:
+    """What an op is called in a call's name."""
+    return op if isinstance(op, str) else getattr(op, "__name__", type(op).__name__)
+
+
 def _refusal(op, dtype) -> str:
     if op in ("min", "max") and dtype.is_complex:
         return "complex numbers have no order"
@@ -60,7 +65,7 @@ def in_one_piece(x, rank):
     """The elements of `x` as one flat contiguous tensor; what is done to them is done to `x`."""
     writable(x, rank)
     x = x.detach()
-    flat = x.view(-1) if x.is_contiguous() else x.reshape(-1)
+    flat = x.contiguous().view(-1)
     yield flat
-    if flat.data_ptr() != x.data_ptr() or not x.is_contiguous():
+    if not x.is_contiguous():
         x.copy_(flat.view(x.shape))

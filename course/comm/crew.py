@@ -1,5 +1,6 @@
 """The launcher's side of one run: its processes, and what is heard of them."""
 
+import atexit
 import contextlib
 import os
 import pathlib
@@ -14,46 +15,66 @@ import threading
 from course.comm import nursery
 from course.comm.lane import reserve
 
-_lock = threading.Lock()
-_line = None  # to the nursery, once there is one
+class Nursery:
+    """The process that ranks are forked from; it ends when `line`, our socket to it, closes."""
+
+    def __init__(self):
+        self.line, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", pathlib.Path(nursery.__file__), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt of the notebook is not for the ranks
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads do not survive a fork
+            )
+        atexit.register(self.close)
+
+    def new_leader(self) -> socket.socket:
+        """A socket to a fresh leader, whose ranks live until it is closed."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self.line, [b"."], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
+
+    def close(self):
+        atexit.unregister(self.close)
+        self.line.close()
+        self.process.wait()
+
+
+_lock, _nursery = threading.Lock(), None
 
 
 def new_leader() -> socket.socket:
-    """A socket to a fresh leader, whose ranks live until it is closed."""
-    global _line
-    ours, theirs = socket.socketpair()
-    with _lock, theirs:
+    """A socket to a fresh leader, of the one nursery that this process keeps."""
+    global _nursery
+    with _lock:
         try:
-            socket.send_fds(_line, [b"."], [theirs.fileno()])
-        except (AttributeError, OSError):  # no nursery yet, or no longer
-            _line = start_nursery()
-            socket.send_fds(_line, [b"."], [theirs.fileno()])
-    return ours
-
-
-def start_nursery() -> socket.socket:
-    """Start the process that ranks are forked from; it ends when the returned socket closes."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        subprocess.Popen(
-            [sys.executable, "-P", pathlib.Path(nursery.__file__), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # an interrupt of the notebook is not for the ranks
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # its threads would not survive a fork
-        )
-    return ours
+            return _nursery.new_leader()
+        except (AttributeError, OSError):  # there is none yet, or it has been ended
+            if _nursery:
+                _nursery.close()
+            _nursery = Nursery()
+            return _nursery.new_leader()
 
 
 class Crew:
     """The processes of one run.  `hear()` tells what they say, `stop()` ends them all."""
 
-    def __init__(self, jobs: list):
+    def __init__(self):
         self.leader = new_leader()
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.leader, selectors.EVENT_READ, (None, "ended"))
-        self.buffers, self.controls, self.pids, self.statuses = {}, [], {}, {}
+        self.buffers, self.controls, self.pids = {}, [], {}
+
+    def start(self, jobs: list):
+        """Start a rank for each of `jobs`."""
         ends, memory = {rank: {} for rank in range(len(jobs))}, reserve(len(jobs))
         for rank in range(len(jobs)):
             for other in range(rank + 1, len(jobs)):
@@ -103,10 +124,15 @@ class Crew:
             if kind == "control":
                 heard += self._said(rank, data)
             elif kind == "ended":
-                heard += [(r, kind, status) for r, status in nursery.STATUS.iter_unpack(data)]
+                ends = nursery.STATUS.iter_unpack(data) if data else self._abandoned()
+                heard += [(rank, kind, status) for rank, status in ends]
             else:
                 heard.append((rank, kind, data))
         return heard
+
+    def _abandoned(self):
+        """The leader has ended, and with it, by the kernel's hand, its ranks."""
+        return [(rank, int(signal.SIGKILL)) for rank in self.buffers]
 
     def _close(self, file):
         self.selector.unregister(file)
@@ -134,7 +160,8 @@ class Crew:
         """End every process of the run; return once none is left, with what they still said."""
         last_words = []
         try:
-            self.leader.shutdown(socket.SHUT_WR)
+            if self.leader in self.open_files:
+                self.leader.shutdown(socket.SHUT_WR)
             while self.leader in self.open_files:  # it closes when its last rank is buried
                 last_words += self.hear()
             while more := self.hear(0):

@@ -55,7 +55,8 @@ class Incoming(Outgoing):
         if kind == Kind.RETURNED:
             stream.returned = True
         elif kind == Kind.ACCEPTED:
-            self.unconfirmed.pop(number).confirmed = True
+            if number in self.unconfirmed:  # else its sender has given up
+                self.unconfirmed.pop(number).confirmed = True
         elif kind == Kind.EMPTIED:
             stream.lane_out.ready += number
             self._fill_lane(stream)
@@ -128,10 +129,11 @@ class Incoming(Outgoing):
             stream.moved += emptied
             self._tell(stream.peer, Kind.EMPTIED, number=emptied)
 
-    def _clear_the_way(self, peers):
+    def _clear_the_way(self, awaited):
         """Set aside what nobody has asked for where it keeps what is awaited from coming."""
-        for stream in (self.streams[peer] for peer in peers):
-            if stream.arriving and stream.arriving.view is None:
+        for stream in self.streams.values():
+            left_there = stream.arriving and stream.arriving.view is None
+            if left_there and stream.peer in awaited:
                 stream.arriving.set_aside()
                 self._watch(stream)
             while stream.in_the_way:

@@ -30,12 +30,12 @@ class processes(NamedTuple):
         nodes = self._nodes(ranks)
         world = {"nodes": nodes, "device": self.device, "timeout": timeout, "checked": checked}
         job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
-        crew, watch = None, Watch(ranks, Printer(ranks, live))
+        crew, watch = Crew(), Watch(ranks, Printer(ranks, live))
         try:
-            crew = Crew([job] * ranks)
+            crew.start([job] * ranks)
             watch.until_settled(crew)
         finally:
-            watch.hear(crew.stop() if crew else [], stopped=True)
+            watch.hear(crew.stop(), stopped=True)
             watch.printer.finish()
         if trace is not None:
             trace.add(ranks, watch.events)

@@ -22,7 +22,7 @@ class Lines:
         self.rewriting = self.rewriting or "\r" in text
         end = text.rfind("\n") + 1 if data and not self.rewriting else len(text)
         text, self.held = text[:end], text[end:]
-        shown = re.sub(r"([\r\n])(?=[^\r\n])", rf"\1{re.escape(self.prefix)}", text)
+        shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)
         if text and text[0] not in "\r\n" and self.fresh:
             shown = self.prefix + shown
         if text:

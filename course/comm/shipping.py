@@ -38,6 +38,11 @@ class Failure(NamedTuple):
         sentence = f"{type(error).__name__}: {error}"
         return cls(rank, time.monotonic(), order, sentence, *(_or_none(x) for x in (trace, error)))
 
+    def stack(self) -> list:
+        """Where it was raised, outermost first, as (file, line, function)."""
+        frames = [] if self.trace is None else unpack(self.trace).stack
+        return [(frame.filename, frame.lineno, frame.name) for frame in frames]
+
     def text(self) -> str:
         """Its traceback, source lines of cells included; the sentence alone if there is none."""
         if self.trace is None:

@@ -52,7 +52,10 @@ def host(x) -> torch.Tensor:
 
 def as_bytes(flat) -> memoryview:
     """The memory of a flat contiguous CPU tensor; no copy."""
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    if flat.numel() == 0:
+        return memoryview(b"")
+    dense = flat.as_strided(flat.shape, (1,))  # a lone element may come with any stride
+    return memoryview(dense.view(torch.uint8).numpy())
 
 
 def lands_directly(out) -> bool:

@@ -15,11 +15,13 @@ STACK_S = 0.5  # for a rank that still runs to say where it is
 
 class RankError(RuntimeError):
     """A run failed: `rank` is the one that failed first, `exception` what it raised (None if that
-    could not travel), `failures` what each failed rank says."""
+    could not travel) and `stack` where, outermost first, as (file, line, function); `failures`
+    says of each failed rank what it raised, `running` of each other one where it still was."""
 
-    def __init__(self, message, rank, exception, failures):
+    def __init__(self, message, *, rank, exception, stack, failures, running):
         super().__init__(message)
-        self.rank, self.exception, self.failures = rank, exception, failures
+        self.rank, self.exception, self.stack = rank, exception, stack
+        self.failures, self.running = failures, running
 
 
 class Watch:
@@ -78,10 +80,17 @@ class Watch:
         for rank, failure in sorted(self.failures.items()):
             if rank != first.rank:
                 message += f"rank {rank}: {failure.sentence}\n"
-        for rank in self.silent:
-            message += f"rank {rank} was still running{place(self.stacks.get(rank))}\n"
-        says = {rank: failure.sentence for rank, failure in self.failures.items()}
-        return RankError(message.rstrip(), first.rank, unpack(first.exception), says)
+        running = {rank: place(self.stacks.get(rank)) for rank in self.silent}
+        for rank, where in running.items():
+            message += f"rank {rank} was still running{where}\n"
+        return RankError(
+            message.rstrip(),
+            rank=first.rank,
+            exception=unpack(first.exception),
+            stack=first.stack(),
+            failures={rank: failure.sentence for rank, failure in sorted(self.failures.items())},
+            running=running,
+        )
 
 
 def death(rank: int, status: int) -> Failure:

@@ -9,7 +9,7 @@ import time
 
 from course.comm.errors import CommError, CommMismatch, CommTimeout, PeerLost, differing, listed
 from course.comm.incoming import Incoming
-from course.comm.messages import Envelope, Kind, Receive, Sharing
+from course.comm.messages import Envelope, Kind, Sharing
 from course.comm.outgoing import READ, WRITE
 
 LOOK_UP_S = 0.2  # how often a waiting rank looks up from its sockets
@@ -39,7 +39,7 @@ class Wire(Incoming):
     def _wait(self, request, doing):
         quiet_since, moved = time.monotonic(), None
         while not request.done:
-            self._clear_the_way(request.needs)
+            self._clear_the_way(request.needs.union(*(receive.needs for receive in self.posted)))
             self._stop_if_hopeless(request, doing)
             now, before = time.monotonic(), moved
             moved = sum(self.streams[peer].moved for peer in request.needs)
@@ -98,14 +98,14 @@ class Wire(Incoming):
         if over and (newly_lost or not request.any_of or over == needs):
             self.mourned |= newly_lost
             raise PeerLost(self._absent(newly_lost or over, doing))
-        if self.checked and isinstance(request, Receive) and not request.envelope.call:
+        if self.checked and request in self.posted and not request.envelope.call:
             self._stop_if_elsewhere(needs, doing)
 
     def _absent(self, peers, doing):
         lost = any(self.streams[peer].lost for peer in peers)
-        verb = ("was", "were") if lost else ("has", "have")
-        end = "lost" if lost else "returned from its function"
-        return f"{listed(peers)} {verb[len(peers) > 1]} {end} while rank {self.rank} was in {doing}"
+        many, verb = len(peers) > 1, ("was", "were") if lost else ("has", "have")
+        end = "lost" if lost else f"returned from {'their functions' if many else 'its function'}"
+        return f"{listed(peers)} {verb[many]} {end} while rank {self.rank} was in {doing}"
 
     def _stop_if_elsewhere(self, needs, doing):
         """Whoever waits in a collective for this rank will not send it what it waits for."""

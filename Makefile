@@ -1,0 +1,79 @@
+# The workbook's commands. `make` alone lists them.
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+HERE := $(shell pwd)
+
+# Where torch came from the last time stays valid until another index is named.
+TORCH_INDEX ?= $(shell cat $(VENV)/.torch-index 2>/dev/null)
+
+# A .venv whose Python is gone, that was copied here, or filled from another index, is made anew.
+MADE := $(shell test -x $(RUN) && cat $(VENV)/.made $(VENV)/.torch-index 2>/dev/null)
+ifneq ($(MADE),$(strip $(HERE) $(TORCH_INDEX)))
+STALE := anew
+endif
+
+# Modules of a cluster put packages of other Pythons here; kernels of other installations shadow ours.
+unexport PYTHONPATH PYTHONHOME
+export JUPYTER_PREFER_ENV_PATH := 1
+
+# The first of these that works and is recent enough; PYTHON=... names another.
+PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
+RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help lab test workbook notebooks bench kernel anew
+
+help:           ## list the commands
+	@awk -F '##' '/^[a-z]+:.*##/ {sub(/:.*/, "", $$1); printf "make %-12s%s\n", $$1, $$2}' Makefile
+	@echo "Options go into ARGS=, another source of PyTorch into TORCH_INDEX=: see README.md."
+
+lab: workbook   ## install what is missing, open JupyterLab on your own copy of the notebooks
+	@$(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook \
+	    --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None \
+	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
+
+test: $(VENV)/.test   ## check everything: style, unit tests, every notebook, links, environment
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m pytest $(ARGS)
+
+workbook: $(VENV)/.lab   ## only copy the notebooks that your workbook/ lacks
+	@$(RUN) -m course.classroom.workbook workbook
+
+notebooks: $(VENV)/.test   ## run the originals again and store their outputs (ARGS=FILE: only these)
+	$(RUN) .ci/store_outputs.py $(ARGS)
+
+bench: $(VENV)/.lab   ## print the table of measured ratios
+	$(RUN) -m benchmarks $(ARGS)
+
+kernel: $(VENV)/.lab   ## offer this installation as the kernel «Course» in a JupyterLab you have
+	$(RUN) -m ipykernel install --user --name course --display-name Course
+
+$(VENV)/.made: $(STALE)
+	@for python in $(PYTHONS); do \
+	    if "$$python" -c '$(RECENT)' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "No Python 3.11 or later with venv was found (tried: $(PYTHONS))." \
+	        "Install one (Debian, Ubuntu: apt install python3-venv) or name one: PYTHON=..." >&2; \
+	    exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$("$$found" --version)."; \
+	"$$found" -m venv --clear $(VENV)
+	@echo "$(TORCH_INDEX)" > $(VENV)/.torch-index
+	@pwd > $@
+
+INSTALL = $(RUN) -m pip install --constraint constraints.txt \
+    $(addprefix --extra-index-url ,$(TORCH_INDEX)) --editable
+BROKEN = { echo "The installation broke off: see above. The same command tries again." >&2; exit 1; }
+
+$(VENV)/.lab: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing the book into $(VENV), some minutes: PyTorch is large, above all on Linux" \
+	    "with CUDA (README, «Install», has the sizes and how to take the CPU build)."
+	@$(INSTALL) '.[lab]' || $(BROKEN)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.lab
+	@echo "Installing what the tests need, about a minute."
+	@$(INSTALL) '.[test]' || $(BROKEN)
+	@touch $@

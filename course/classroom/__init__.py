@@ -1,0 +1,1 @@
+"""What makes it a workbook: checked exercises, a ledger, a doctor, figures, widgets."""

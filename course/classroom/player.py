@@ -1,0 +1,175 @@
+"""Play a run back: who holds what after each step, from the messages that its trace recorded.
+
+`holdings` follows the pieces from rank to rank, `grid` draws them after one step, `play` puts a
+slider to it; `rounds` draws all messages at once, and `planned` the messages of a plan.
+"""
+
+import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from course.classroom.figures import COLOURS, named, panels
+from course.classroom.widgets import slider, sliders
+from course.comm.trace import Message
+
+HELD, MOVED, EMPTY = COLOURS[4], COLOURS[1], "#EEEEEE"
+BOLD = {"arrowstyle": "simple,head_width=9,head_length=9,tail_width=3", "zorder": 3}
+SLENDER = {"arrowstyle": "-|>", "mutation_scale": 14, "shrinkA": 0, "shrinkB": 0, "linewidth": 1.5}
+COLUMN = 0.86  # of the width that a rank has
+INCHES_PER_RANK = 2.2
+
+
+def everything(message, held):
+    """What a message carries when its sender passes on all that it holds."""
+    return held
+
+
+def holdings(messages, start, carries=everything) -> list[list[set]]:
+    """Who holds which pieces, a set for each rank, at the start and after each step.
+
+    `start` [a set for each rank]; `carries(message, held)` says which of the sender's pieces a
+    message has taken along.  Raises ValueError if the sender did not hold one of them.
+    """
+    after = [[set(held) for held in start]]
+    for step in range(1, 1 + max((message.step for message in messages), default=0)):
+        before, now = after[-1], [set(held) for held in after[-1]]
+        for message in sent_in(messages, step):
+            pieces = set(carries(message, before[message.src]))
+            missing = sorted(pieces - before[message.src])
+            if missing:
+                raise ValueError(
+                    f"in step {step}, rank {message.src} sends piece {missing[0]} "
+                    f"to rank {message.dst}, and does not hold it"
+                )
+            now[message.dst] |= pieces
+        after.append(now)
+    return after
+
+
+def planned(plan) -> list[Message]:
+    """The messages of a plan: rounds of (from, to), one round a step."""
+    return [
+        Message(step, src, dst, step - 1, 0, step - 1.0, float(step))
+        for step, pairs in enumerate(plan, 1)
+        for src, dst in pairs
+    ]
+
+
+def play(messages, start, whole, *, carries=everything, pictures=None, summed=False):
+    """A slider over the steps of a run, and the `grid` after the step that it shows."""
+    states = holdings(messages, start, carries)
+
+    def draw(step):
+        grid(messages, states, step, whole, carries=carries, pictures=pictures, summed=summed)
+
+    return sliders(draw, step=slider("step", 0, len(states) - 1, 0))
+
+
+def grid(messages, states, step, whole, *, carries=everything, pictures=None, summed=False):
+    """Ranks side by side, each with the pieces it holds after `step`; arrows: that step's messages.
+
+    `whole` is what all the pieces are together, in words.  `pictures` [height, width] are shown
+    for the pieces; `summed`: a rank's pieces have become one number.  Returns the axes.
+    """
+    ranks, pieces = len(states[0]), sorted(set.union(*states[0]))
+    rows = ["sum"] if summed else pieces
+    height = cell_height(pictures, rows)
+    axes = panels(1, INCHES_PER_RANK * ranks, INCHES_PER_RANK * height * len(rows) + 1)[0]
+    for rank, held in enumerate(states[step]):
+        for row, piece in enumerate(rows):
+            share = len(held) / len(pieces) if summed else float(piece in held)
+            cell(axes, rank, row * height, height, share, piece, pictures)
+        if summed:
+            label(axes, rank, 0.7 * height, held)
+    for message in sent_in(messages, step):
+        along = carries(message, states[step - 1][message.src])
+        row = 0 if summed else np.mean([rows.index(piece) for piece in along])
+        arrow(axes, message, height * (row + (0.35 if summed else 0.5)), height)
+    named(axes, answer(states, step, whole), account(messages, step), "")
+    return bare(axes, ranks, height, [row if summed else f"piece {row}" for row in rows])
+
+
+def label(axes, rank, y, held):
+    """The terms of the sum that a rank holds."""
+    terms = " + ".join(f"$x_{each}$" for each in sorted(held))
+    axes.text(rank, y, terms, ha="center", va="center", fontsize=12)
+
+
+def bare(axes, ranks, height, names):
+    """The axes with the names of ranks and pieces, and without a frame."""
+    axes.set(xlim=(-0.5, ranks - 0.5), ylim=(height * len(names), -0.12), aspect="equal")
+    axes.set_xticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
+    axes.set_yticks([height * (row + 0.5) for row in range(len(names))], names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def answer(states, step, whole) -> str:
+    """How many ranks hold all pieces after `step`, in words."""
+    pieces, ranks = set.union(*states[0]), len(states[0])
+    done = sum(held == pieces for held in states[step])
+    when = f"After step {step} of {len(states) - 1}" if step else "At the start"
+    return f"{when}, {done} of {ranks} ranks {'holds' if done == 1 else 'hold'} {whole}"
+
+
+def account(messages, step) -> str:
+    """What `step` has sent, and all steps so far."""
+    now = sent_in(messages, step)
+    total = sum(message.bytes for message in messages if message.step <= step)
+    count = f"{len(now)} message{'s' * (len(now) != 1)}"
+    return f"{count} in this step; {total:,} bytes in all so far"
+
+
+def sent_in(messages, step) -> list:
+    return [message for message in messages if message.step == step]
+
+
+def cell_height(pictures, rows) -> float:
+    """The height of one cell, if a rank is one wide."""
+    if pictures is None:
+        return 0.5 if len(rows) == 1 else 0.2
+    return COLUMN * np.shape(pictures[0])[0] / np.shape(pictures[0])[1]
+
+
+def cell(axes, rank, top, height, share, piece, pictures):
+    """One piece on one rank: its picture, or a colour by the `share` of it that the rank holds."""
+    left, right = rank - COLUMN / 2, rank + COLUMN / 2
+    for colour, alpha in ((EMPTY, 1), (HELD, share)):
+        axes.add_patch(Rectangle((left, top), COLUMN, height, fc=colour, ec="white", alpha=alpha))
+    if share and pictures is not None:
+        extent = (left, right, top + height, top)
+        shown = np.asarray(pictures[piece])
+        axes.imshow(shown, "gray", vmin=0, vmax=1, extent=extent, aspect="auto", zorder=2)
+
+
+def arrow(axes, message, y, height):
+    """A message from its source's column to its target's, bowed where it passes other ranks."""
+    way = message.dst - message.src
+    reach = 0.28 * np.sign(way)
+    ends = (message.src + reach, y), (message.dst - reach, y)
+    bow = 0 if abs(way) == 1 else -0.6 * height / way
+    style = f"arc3,rad={bow}"
+    axes.add_patch(FancyArrowPatch(*ends, **BOLD, connectionstyle=style, color=MOVED, ec="white"))
+
+
+def rounds(messages, ranks, title, axes=None):
+    """All messages of a run or a plan: each rank a line downwards, a step after another, and an
+    arrow for each message, in the colour of its collective.  Returns the axes.
+    """
+    steps = max(message.step for message in messages)
+    axes = axes or panels(1, height=1.2 + 0.5 * steps)[0]
+    axes.vlines(range(ranks), 0, steps, color="0.75", zorder=1)
+    names = list(dict.fromkeys(message.call.split(" ")[0] for message in messages))
+    for message in messages:
+        colour = COLOURS[names.index(message.call.split(" ")[0])]
+        ends = (message.src, message.step - 1), (message.dst, message.step)
+        axes.add_patch(FancyArrowPatch(*ends, **SLENDER, color=colour))
+    axes.set(xlim=(-0.3, ranks - 0.7), ylim=(steps + 0.1, -0.1))
+    axes.set_xticks(range(ranks))
+    axes.set_yticks(range(steps + 1))
+    named(axes, title, "rank", "steps done")
+    if any(names):
+        keys = [Line2D([], [], color=colour, linewidth=3) for colour in COLOURS[: len(names)]]
+        axes.legend(keys, names, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return axes

@@ -1,0 +1,143 @@
+"""In a real browser a learner runs all cells of a notebook; each slider changes its picture."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from course.classroom.workbook import copy_notebooks
+
+ORIGINALS = Path(__file__).parents[2] / "notebooks"
+WITH_SLIDERS = [path for path in sorted(ORIGINALS.glob("*.ipynb")) if "slider" in path.read_text()]
+BROWSERS, DRIVERS = ("chromium", "chromium-browser", "google-chrome"), ("chromedriver",)
+PATIENCE_S = 600
+
+# Without this JupyterLab keeps only the cells in view in the page.
+WHOLE_PAGE = {"@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"}}
+
+RUN_ALL = """
+const app = window.jupyterapp;
+app.restored
+    .then(() => app.shell.currentWidget.context.sessionContext.ready)
+    .then(() => app.commands.execute('notebook:run-all-cells'))
+    .then(() => { window.outcome = 'run'; }, trouble => { window.outcome = String(trouble); });
+"""
+ERRORS = """
+const cells = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells;
+return cells.flatMap(cell => cell.outputs || [])
+    .filter(output => output.output_type === 'error').map(output => output.evalue);
+"""
+PICTURE = """
+const output = arguments[0].closest('.jp-OutputArea-output');
+return [...output.querySelectorAll('img, canvas, svg:not(.noUi-base svg)')]
+    .map(each => each.src || (each.toDataURL ? each.toDataURL() : each.outerHTML)).join();
+"""
+
+
+def first_there(names):
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+needs_browser = pytest.mark.skipif(
+    not (first_there(BROWSERS) and first_there(DRIVERS)),
+    reason="no chromium with chromedriver here (Debian: apt install chromium chromium-driver)",
+)
+
+
+@contextmanager
+def jupyterlab(folder, own):
+    """A JupyterLab on `folder` that keeps its files in `own`; yields what it says about itself."""
+    overrides = own / "settings" / "overrides.json"
+    overrides.parent.mkdir()
+    overrides.write_text(json.dumps(WHOLE_PAGE))
+    options = {
+        "ServerApp.root_dir": folder, "ServerApp.ip": "127.0.0.1", "ServerApp.port": 0,
+        "LabApp.app_settings_dir": overrides.parent, "LabApp.user_settings_dir": own / "user",
+        "LabApp.workspaces_dir": own / "workspaces", "LabApp.news_url": None,
+        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += ["--expose-app-in-browser", *(f"--{key}={value}" for key, value in options.items())]
+    places = {"JUPYTER_RUNTIME_DIR": own / "runtime", "COURSE_PROGRESS": own / "progress.json"}
+    environment = os.environ | {name: str(place) for name, place in places.items()}
+    with open(own / "log", "w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield said(server, own)
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def said(server, own):
+    """The address and token of a server, from the file that it writes when it is ready."""
+    file = own / "runtime" / f"jpserver-{server.pid}.json"
+
+    def ready(_):
+        assert server.poll() is None, (own / "log").read_text()
+        return json.loads(file.read_text()) if file.exists() else None
+
+    return WebDriverWait(None, PATIENCE_S, ignored_exceptions=[ValueError]).until(ready)
+
+
+@contextmanager
+def chromium(own):
+    options = webdriver.ChromeOptions()
+    options.binary_location = first_there(BROWSERS)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1100",
+                     "--disable-dev-shm-usage", f"--user-data-dir={own / 'browser'}"):  # fmt: skip
+        options.add_argument(argument)
+    page = webdriver.Chrome(options, webdriver.ChromeService(first_there(DRIVERS)))
+    try:
+        yield page
+    finally:
+        page.quit()
+
+
+def run_all_cells(page, lab, notebook):
+    page.get(f"{lab['url']}lab/tree/{notebook}?token={lab['token']}&reset")
+    patient = WebDriverWait(page, PATIENCE_S)
+    opened = "return !!window.jupyterapp?.shell?.currentWidget?.context"
+    patient.until(lambda page: page.execute_script(opened))
+    page.execute_script(RUN_ALL)
+    assert patient.until(lambda page: page.execute_script("return window.outcome")) == "run"
+    assert page.execute_script(ERRORS) == []
+
+
+def move_and_see(page, handle):
+    """Move a slider; returns once the picture under it is another one."""
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
+    patient = WebDriverWait(page, PATIENCE_S)
+    before = patient.until(lambda page: page.execute_script(PICTURE, handle))
+    at = handle.get_attribute("aria-valuenow")
+    handle.send_keys(Keys.ARROW_RIGHT)
+    if handle.get_attribute("aria-valuenow") == at:  # it stood at its right end
+        handle.send_keys(Keys.ARROW_LEFT)
+    patient.until(
+        lambda page: page.execute_script(PICTURE, handle) not in ("", before),
+        "a slider was moved, and its picture stayed the same",
+    )
+
+
+@needs_browser
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("original", WITH_SLIDERS, ids=lambda path: path.stem)
+def test_a_slider_moves_the_picture(original, tmp_path):
+    copies, own = tmp_path / "workbook", tmp_path / "own"
+    own.mkdir()
+    copy_notebooks(original.parent, copies)
+    with jupyterlab(copies, own) as lab, chromium(own) as page:
+        run_all_cells(page, lab, original.name)
+        handles = page.find_elements(By.CSS_SELECTOR, ".noUi-handle")
+        assert handles
+        for handle in handles:
+            move_and_see(page, handle)

@@ -1,0 +1,107 @@
+"""Galleries of answers: each wrong one is rejected with its own sentence, each right one passes.
+
+A test file lists its `Gallery`s and hands `wrong_answers`, `right_answers` and `stubs` of them to
+pytest.mark.parametrize; `complete` says whether a gallery has enough in it.
+"""
+
+import ast
+import inspect
+import itertools
+import linecache
+import sys
+import textwrap
+from typing import Any, NamedTuple
+
+import cloudpickle
+import pytest
+
+from course.classroom import judging
+from course.classroom.exercises import check, find, listing, solution
+
+CELLS = itertools.count(1)
+DEADLOCK = "the ranks wait for one another"
+
+
+class Gallery(NamedTuple):
+    """Answers to one exercise: sentence -> wrong answer, right ones, and its untouched stub."""
+
+    name: str
+    stub: Any
+    right: list
+    wrong: dict[str, Any]
+
+
+def wrong_answers(galleries) -> list:
+    """Parameters (name, answer, sentence) of all wrong answers."""
+    return [
+        pytest.param(g.name, answer, sentence, id=f"{g.name}-{label(answer)}")
+        for g in galleries
+        for sentence, answer in g.wrong.items()
+    ]
+
+
+def right_answers(galleries) -> list:
+    """Parameters (name, answer) of all right answers."""
+    return [
+        pytest.param(g.name, answer, id=f"{g.name}-{label(answer)}")
+        for g in galleries
+        for answer in g.right
+    ]
+
+
+def stubs(galleries) -> list:
+    """Parameters (name, stub) of all stubs."""
+    return [pytest.param(g.name, g.stub, id=g.name) for g in galleries]
+
+
+def rejected(name, answer, sentence, monkeypatch):
+    """Assert that `answer` is wrong with a sentence that holds `sentence`."""
+    if sentence.startswith(DEADLOCK):  # what hangs for a second hangs for ever
+        monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
+    verdict = check(name, in_a_cell(answer))
+    assert verdict.right is False, verdict
+    assert sentence in verdict.sentence
+    assert "could not be checked" not in verdict.sentence
+
+
+def accepted(name, answer):
+    """Assert that `answer` is right."""
+    verdict = check(name, in_a_cell(answer))
+    assert verdict.right is True, verdict
+
+
+def not_done(name, stub):
+    """Assert that `stub`, and the dots, are neither right nor wrong."""
+    for untouched in (in_a_cell(stub), ...):
+        assert repr(check(name, untouched)) == f"not done yet: {find(name).task}"
+
+
+def complete(gallery: Gallery):
+    """Assert three wrong answers and more, each with a sentence of its own, and a right one that
+    is not the solution."""
+    sentences = list(gallery.wrong)
+    assert len(sentences) >= 3
+    assert not any(a in b for a, b in itertools.permutations(sentences, 2))
+    shown = repr(solution(gallery.name))
+    own = [a for a in gallery.right if not inspect.isfunction(a) or listing(a) not in shown]
+    assert own
+    assert len(find(gallery.name).hints) <= 3
+
+
+def label(answer) -> str:
+    return getattr(answer, "__name__", repr(answer)[:20])
+
+
+def in_a_cell(answer):
+    """A function as a notebook's cell would define it: in `__main__`, its text in no file."""
+    if not inspect.isfunction(answer):
+        return answer
+    source = textwrap.dedent(inspect.getsource(answer))
+    if not isinstance(ast.parse(source).body[0], ast.FunctionDef):
+        return answer
+    file = f"/tmp/ipykernel_1/{next(CELLS)}.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    cloudpickle.register_pickle_by_value(sys.modules[answer.__module__])  # what it calls, too
+    scope = {**answer.__globals__, "__name__": "__main__"}
+    exec(compile(source, file, "exec"), scope)
+    return scope[answer.__name__]

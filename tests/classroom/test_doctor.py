@@ -1,0 +1,219 @@
+"""Every probe is shown a bad machine, and says what to do about it."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
+
+import pytest
+
+from course.classroom import doctor as doctors
+from course.classroom import machine, software
+from course.classroom.doctor import Report, doctor
+from course.classroom.machine import GB, Finding
+
+PYPROJECT = """
+[project]
+requires-python = ">=3.11"
+dependencies = ["torch>=2.6,<3"]
+[project.optional-dependencies]
+lab = ["jupyterlab>=4,<5", "ipywidgets>=8"]
+test = ["pytest>=99"]
+"""
+
+
+@pytest.fixture
+def pyproject(tmp_path):
+    path = tmp_path / "pyproject.toml"
+    path.write_text(PYPROJECT)
+    return path
+
+
+def test_windows_needs_wsl():
+    assert software.system("Windows") == Finding(
+        "system", "Windows", "work inside WSL: ranks need a Unix", True
+    )
+    assert software.system("Linux").mark == "ok"
+
+
+def test_an_old_python(pyproject):
+    found = software.python((3, 10, 2), pyproject)
+    assert (found.mark, found.state) == ("fix", "3.10.2")
+    assert found.advice == "install Python >=3.11, then run `make lab` again"
+    assert software.python((3, 12, 0), pyproject) == Finding("Python", "3.12.0")
+    assert software.python((3, 10, 0), pyproject.with_name("none")).obstacle
+
+
+def versions(**known):
+    def version(name):
+        if name not in known:
+            raise PackageNotFoundError(name)
+        return known[name]
+
+    return version
+
+
+def test_packages_against_their_ranges(pyproject):
+    right = versions(torch="2.13.0+cpu", jupyterlab="4.6.6", ipywidgets="8.1.9")
+    assert software.packages(pyproject, right) == Finding(
+        "packages", "torch 2.13.0+cpu, jupyterlab 4.6.6, ipywidgets 8.1.9"
+    )
+    wrong = versions(torch="1.9", jupyterlab="4.6.6")
+    found = software.packages(pyproject, wrong)
+    assert (found.mark, found.state) == ("fix", "2 of 3 do not fit")
+    assert "torch<3,>=2.6 (found: 1.9), ipywidgets>=8 (found: missing)" in found.advice
+
+
+def test_requirements_of_an_installed_course(pyproject, monkeypatch):
+    lines = ["torch>=2.6", 'jupyterlab>=4; extra == "lab"', 'pytest>=99; extra == "test"']
+    monkeypatch.setattr(software.importlib.metadata, "requires", lambda name: lines)
+    wanted = software.requirements(pyproject.with_name("none"))
+    assert [requirement.name for requirement in wanted] == ["torch", "jupyterlab"]
+
+
+def test_one_core():
+    assert machine.cores(1).mark == "note" and "take turns" in machine.cores(1).advice
+    assert machine.cores(8) == Finding("cores", "8 for this process")
+
+
+def meminfo(folder, available_gb):
+    path = folder / "meminfo"
+    path.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {int(available_gb * 2**20)} kB\n")
+    return path
+
+
+@pytest.mark.parametrize(("free_gb", "mark"), [(16, "ok"), (2, "note"), (0.5, "fix")])
+def test_little_memory(tmp_path, free_gb, mark):
+    found = machine.memory(meminfo(tmp_path, free_gb), tmp_path, own="")
+    assert (found.mark, found.state) == (mark, f"{free_gb:.1f} GB free")
+    assert mark == "ok" or "four ranks want 3 GB" in found.advice
+
+
+def group(folder, limit, use, cached, *, names=("memory.max", "memory.current", "inactive_file")):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(names[:2], (limit, use), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {cached}\n")
+
+
+def test_the_tightest_control_group_counts(tmp_path):
+    root = tmp_path / "cgroup"
+    group(root / "a", 2 * GB, GB, GB // 2)
+    group(root / "a" / "b", "max", GB, 0)
+    found = machine.memory(meminfo(tmp_path, 16), root, own="0::/a/b\n")
+    assert (found.mark, found.state) == ("note", "1.5 GB free")
+    group(root, GB, GB // 2, 0)
+    assert machine.memory(meminfo(tmp_path, 16), root, own="0::/a/b\n").state == "0.5 GB free"
+    assert machine.memory(meminfo(tmp_path, 16), root, own="0::/gone\n").state == "0.5 GB free"
+
+
+def test_a_control_group_of_version_1(tmp_path):
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    group(tmp_path / "memory" / "job", 2 * GB, GB, 0, names=names)
+    found = machine.memory(meminfo(tmp_path, 16), tmp_path, own="4:memory:/job\n3:cpu:/job\n")
+    assert found.state == "1.0 GB free"
+
+
+def test_memory_where_nothing_tells(tmp_path):
+    assert machine.memory(tmp_path / "meminfo").mark == "ok"
+
+
+def test_a_gpu_that_torch_cannot_use(tmp_path):
+    driver = tmp_path / "version"
+    assert software.gpus(0, driver) == Finding("GPUs", "none: ranks compute on the CPU")
+    driver.write_text("NVRM")
+    assert "TORCH_INDEX" in software.gpus(0, driver).advice
+
+
+def torch_with(*, distributed=True, gloo=True, nccl=False):
+    return SimpleNamespace(
+        is_available=lambda: distributed,
+        is_gloo_available=lambda: gloo,
+        is_nccl_available=lambda: nccl,
+    )
+
+
+def test_backends():
+    assert software.backend(torch_with(nccl=True), 2).state == "gloo and NCCL"
+    assert software.backend(torch_with(), 1).mark == "ok"
+    assert "through the CPU" in software.backend(torch_with(), 2).advice
+    for broken in (torch_with(distributed=False), torch_with(gloo=False)):
+        assert software.backend(broken, 0).mark == "fix"
+
+
+def test_small_shared_memory(tmp_path):
+    def usage(free):
+        return lambda folder: SimpleNamespace(free=free)
+
+    found = machine.shared_memory(tmp_path, usage(64 * 2**20))
+    assert (found.mark, found.state) == ("note", f"0.062 GB free in {tmp_path}")
+    assert "--shm-size=1g" in found.advice
+    assert machine.shared_memory(tmp_path, usage(GB)).mark == "ok"
+    assert machine.shared_memory(tmp_path / "none").mark == "ok"
+
+
+def test_loopback():
+    assert machine.loopback() == Finding("loopback", "127.0.0.1 answers")
+    found = machine.loopback("192.0.2.1")  # an address that no machine has
+    assert found.mark == "fix" and "ip link set lo up" in found.advice
+
+
+def test_folders_that_cannot_be_written(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert machine.cache(file / "cache").advice.startswith("set XDG_CACHE_HOME")
+    assert machine.ledger(file / "own" / "p.json").advice.startswith("set COURSE_PROGRESS")
+    assert machine.cache(tmp_path / "new").state == f"{tmp_path / 'new'} can be written"
+    assert machine.ledger(tmp_path / "p.json").mark == "ok"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+def test_staged_data(tmp_path):
+    assert machine.data("").mark == "ok"
+    assert machine.data(str(tmp_path)).mark == "fix"
+    assert "COURSE_DATA" in machine.data(str(tmp_path / "none")).advice
+    (tmp_path / "bsds500").mkdir()
+    assert machine.data(str(tmp_path)) == Finding("data", f"{tmp_path}: bsds500")
+
+
+def test_two_ranks_really_meet():
+    assert machine.two_ranks().state == "two processes have exchanged their numbers"
+    assert machine.two_ranks(lambda *_, **__: [0, 0]).mark == "fix"
+
+
+def test_a_probe_that_fails_is_an_obstacle(monkeypatch):
+    def breaks():
+        raise RuntimeError("no such thing\nand more")
+
+    monkeypatch.setattr(doctors, "PROBES", {"system": software.system, "ranks": breaks})
+    report = doctor()
+    assert report[1] == Finding(
+        "ranks", "could not be looked at", "RuntimeError: no such thing", True
+    )
+    assert not report.ready
+
+
+def test_the_report_is_a_table():
+    report = Report([Finding("cores", "8"), Finding("data", "none", "stage it")])
+    assert repr(report) == (
+        "ok    cores          8\n"
+        "note  data           none\n"
+        "                     -> stage it\n"
+        "This machine is ready."
+    )
+    report.append(Finding("Python", "3.8", "install it", True))
+    assert repr(report).endswith("-> install it\nNot ready: 1 to fix.")
+
+
+@pytest.mark.parametrize(("data", "status"), [(None, 0), ("nothing-here", 1)])
+def test_as_a_command(tmp_path, data, status):
+    """The exit status says whether there is an obstacle; the report says which."""
+    environment = {k: v for k, v in os.environ.items() if k != "COURSE_DATA"}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"COURSE_DATA": str(tmp_path / data)} if data else {}
+    command = [sys.executable, "-m", "course.classroom.doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "ok    ranks          two processes have exchanged their numbers" in done.stdout
+    assert done.stdout.endswith("1 to fix.\n" if data else "This machine is ready.\n")

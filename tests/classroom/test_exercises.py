@@ -1,0 +1,224 @@
+"""check, hint, solution, predict: whatever a learner does, a notebook goes on."""
+
+import json
+import linecache
+
+import numpy as np
+import pytest
+import torch
+
+from course.classroom.exercises import check, find, hint, predict, solution, untouched
+
+pytestmark = pytest.mark.usefixtures("small_book")
+
+
+def double(x):
+    return x + x
+
+
+def triple(x):
+    return 3 * x
+
+
+def same(x):
+    return x
+
+
+def test_a_right_answer():
+    verdict = check("double", double)
+    assert verdict.right is True
+    assert repr(verdict) == "right: in one line."
+    assert repr(check("nine", 9)) == "right: well done."
+
+
+def test_each_wrong_answer_has_its_sentence():
+    verdict = check("double", triple)
+    assert verdict.right is False
+    assert repr(verdict) == "not right yet: twice 3 is 6, not 9."
+    assert check("double", same).sentence == "x itself came back."
+
+
+def test_a_stub_is_not_done_yet_and_no_try(ledger_file):
+    for stub in stubs():
+        verdict = check("double", stub)
+        assert verdict.right is None
+        assert repr(verdict) == "not done yet: write double(x), which returns twice x."
+    assert repr(check("nine", ...)) == "not done yet: how much is 3 x 3?"
+    assert check("nine", (1, ...)).right is None
+    assert not ledger_file.exists()
+
+
+def stubs():
+    def dots(x):
+        """Twice x."""
+        ...
+
+    def passed(x):
+        pass
+
+    def raised(x):
+        raise NotImplementedError
+
+    def raised_with_words(x):
+        """Twice x."""
+        raise NotImplementedError("your turn")
+
+    def returned(x):
+        # your code
+        return ...
+
+    def returned_nothing(x):
+        return
+
+    return [dots, passed, raised, raised_with_words, returned, returned_nothing]
+
+
+def test_what_has_work_in_it_is_no_stub():
+    def half_done(x):
+        print(x + x)
+        raise NotImplementedError
+
+    def returns_zero(x):
+        return 0
+
+    def raises_another(x):
+        raise ValueError
+
+    answers = [half_done, returns_zero, raises_another, lambda x: x, 0, None, ""]
+    assert not any(map(untouched, answers))
+
+
+def test_code_that_was_handed_out_is_a_stub_until_it_changes():
+    def halve(x):
+        """Another docstring."""
+        y = x / 3  # a comment
+        return y
+
+    def repaired(x):
+        y = x / 2
+        return y
+
+    assert check("repair", halve).right is None
+    assert check("repair", repaired).right is True
+    assert check("repair", double).sentence == "half of 4 is 2."
+
+
+def test_an_exception_shows_the_learners_line():
+    answer = from_a_cell("def double(x):\n    text = 'a'\n    return text + x\n", "double")
+    assert repr(check("double", answer)) == (
+        "not right yet: your function stopped:\n"
+        "    double, line 3 of your cell:  return text + x\n"
+        '    TypeError: can only concatenate str (not "int") to str'
+    )
+
+
+def test_the_learners_line_is_found_below_other_code():
+    source = "import torch\ndef double(x):\n    return torch.zeros(2) @ torch.zeros(x)\n"
+    sentence = check("double", from_a_cell(source, "double")).sentence
+    assert "double, line 3 of your cell:  return torch.zeros(2) @ torch.zeros(x)" in sentence
+    assert "RuntimeError: " in sentence and "site-packages" not in sentence
+
+
+def test_what_cannot_be_called_is_told_without_a_line():
+    assert check("double", 6).sentence == (
+        "your answer could not be checked:\n    TypeError: 'int' object is not callable"
+    )
+    sentence = check("double", lambda: 6).sentence
+    assert "takes 0 positional arguments but 1 was given" in sentence
+
+
+def from_a_cell(source, name):
+    """A function as a notebook defines it: its text is known to linecache alone."""
+    file = "/tmp/ipykernel_7/1234.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope = {"__name__": "__main__"}
+    exec(compile(source, file, "exec"), scope)
+    return scope[name]
+
+
+def test_unknown_names_suggest_the_nearest():
+    with pytest.raises(KeyError, match=r"^there is no exercise 'duoble': did you mean 'double'\?$"):
+        check("duoble", double)
+    with pytest.raises(KeyError, match="no exercise 'zzz': there are double, nine, repair"):
+        hint("zzz")
+    with pytest.raises(KeyError, match="there is no exercise 7"):
+        solution(7)
+
+
+def test_hints_come_one_at_a_time_and_end():
+    assert repr(hint("double")) == "hint 1 of 2: think of addition."
+    assert repr(hint("double")) == "hint 2 of 2: x + x"
+    for _ in range(2):
+        assert repr(hint("double")) == "no more hints: solution('double') shows an answer"
+    assert repr(hint("nine")).startswith("hint 1 of 1")
+    assert repr(hint("repair")).startswith("no more hints")
+
+
+def test_solution_shows_the_source():
+    shown = solution("double")
+    assert repr(shown) == 'def double(x):\n    """Twice x."""\n    return 2 * x'
+    assert shown._repr_markdown_() == f"```python\n{shown!r}\n```"
+    assert solution("nine")._repr_markdown_() == repr(solution("nine")) == "9: three rows."
+
+
+def test_solution_names_the_file_in_the_course(monkeypatch):
+    from course.classroom import progress
+
+    changed = find("double")._replace(solution=progress.is_number)
+    monkeypatch.setattr("course.classroom.exercises.find", lambda name: changed)
+    assert repr(solution("double")).startswith("# course/classroom/progress.py\n\ndef is_number(")
+
+
+def test_a_prediction_is_compared():
+    guess = predict("How many bytes?", 24, unit="bytes")
+    assert repr(guess) == "noted: How many bytes? You say 24 bytes"
+    assert repr(guess.compare(18)) == "you said 24, measured 18 bytes: 1.3 times too much"
+
+
+@pytest.mark.parametrize(
+    ("said", "measured", "sentence"),
+    [
+        (18, 18, "you said 18, measured 18: exactly"),
+        (3, 24, "you said 3, measured 24: 8 times too little"),
+        (1, 25e6, "you said 1, measured 2.5e+07: 25,000,000 times too little"),
+        (100, 98, "you said 100, measured 98: within 5 %"),
+        (-2, 3, "you said -2, measured 3: the sign is wrong"),
+        (-4, -2, "you said -4, measured -2: 2 times too much"),
+        (0, 5, "you said 0, measured 5: too little"),
+        (5, 0, "you said 5, measured 0: too much"),
+        (5, float("inf"), "you said 5, measured inf: too little"),
+        (True, True, "you said True, and so it is"),
+        (True, False, "you said True, but it is False"),
+        ("hangs", "hangs", "you said 'hangs', and so it is"),
+        ("hangs", "works", "you said 'hangs', but it is 'works'"),
+        ([1, 2], (1, 2), "you said [1, 2], and so it is"),
+        (torch.tensor(3), torch.tensor([3.0]), "you said 3, measured 3: exactly"),
+        (np.float32(0.5), np.int64(1), "you said 0.5, measured 1: 2 times too little"),
+        (np.arange(2), torch.arange(2), "you said [0, 1], and so it is"),
+    ],
+)
+def test_comparisons(said, measured, sentence):
+    assert repr(predict("?", said).compare(measured)) == sentence
+
+
+def test_no_prediction_yet(ledger_file):
+    guess = predict("How many?", ...)
+    assert repr(guess) == "not predicted yet: How many? Put your guess in place of the dots."
+    assert repr(guess.compare(18)) == "not predicted; measured 18"
+    assert not ledger_file.exists()
+
+
+def test_the_first_guess_that_was_compared_stays(ledger_file):
+    predict("How many?", 10)
+    predict("How many?", 24).compare(18)
+    predict("How many?", 18).compare(18)
+    record = json.loads(ledger_file.read_text())["predictions"]["How many?"]
+    assert (record["said"], record["measured"]) == (24, 18)
+
+
+def test_tries_and_hints_are_counted_until_right(ledger_file):
+    for answer in (same, triple, double, same):
+        check("double", answer)
+    hint("double")
+    records = json.loads(ledger_file.read_text())["exercises"]
+    assert records["double"] == {"tries": 3, "hints": 1, "right": True}

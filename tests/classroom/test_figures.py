@@ -1,0 +1,100 @@
+import warnings
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from course.classroom import figures
+
+BOWL = [[x * x + 9 * y * y for x in range(-4, 5)] for y in range(-2, 3)]
+WALK = torch.tensor([[-3.0, 1.0], [1.0, -0.5], [0.0, 0.0]])
+SAID = "The title says what the picture shows, in a sentence that is longer than one line of it"
+
+DRAWN = {
+    "picture": lambda: figures.picture(torch.rand(20, 30), SAID),
+    "curves": lambda: figures.curves({"a": ([1, 2], [3, 4])}, SAID, "steps", "loss (1)"),
+    "valley": lambda: figures.valley(
+        BOWL, range(-4, 5), range(-2, 3), {"walk": WALK}, SAID, "one (1)", "other (1)"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_every_figure_names_its_axes_and_its_title_fits(kind):
+    axes = DRAWN[kind]()
+    assert axes.get_xlabel() and axes.get_ylabel()
+    title = axes.get_title(loc="left")
+    assert title.split() == SAID.split() and "\n" in title
+    axes.figure.canvas.draw()
+    inside, whole = axes._left_title.get_window_extent(), axes.figure.bbox
+    assert inside.x1 <= whole.x1 and inside.y1 <= whole.y1
+
+
+def test_a_picture_shows_its_pixels_from_black_to_white():
+    pixels = torch.tensor([[0.2, 0.4], [0.6, 0.8]])
+    (shown,) = figures.picture(pixels, "four pixels").images
+    assert np.array_equal(shown.get_array(), pixels.numpy())
+    assert shown.get_clim() == (0, 1) and shown.get_cmap().name in ("gray", "grey")
+
+
+def test_curves_and_points_are_where_their_numbers_say():
+    axes = figures.curves(
+        {"line": (range(3), torch.tensor([1.0, 10.0, 100.0]))}, "growth", "step", "loss",
+        points={"dots": ([0, 2], [torch.tensor(2.0), 50.0])}, marks={"limit": 1.5}, log="y",
+    )  # fmt: skip
+    line, dots, mark = axes.lines
+    assert line.get_xydata().tolist() == [[0, 1], [1, 10], [2, 100]]
+    assert dots.get_xydata().tolist() == [[0, 2], [2, 50]] and dots.get_marker() == "o"
+    assert mark.get_xdata() == [1.5, 1.5]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
+    assert [text.get_text() for text in axes.get_legend().texts] == ["line", "dots", "limit"]
+    assert line.get_color() != dots.get_color()
+
+
+def test_a_run_that_blew_up_is_drawn_as_far_as_it_goes():
+    losses = torch.tensor([1.0, 1e200, torch.inf, torch.nan], dtype=torch.float64)
+    axes = figures.curves({"": (range(4), losses)}, "blown up", "step", "loss", log="y")
+    axes.figure.canvas.draw()
+    assert 1e200 <= axes.get_ylim()[1] < np.inf
+    assert axes.get_legend() is None
+
+
+def test_a_valley_shows_level_lines_and_the_walk_over_them():
+    axes = DRAWN["valley"]()
+    (lines,) = (each for each in axes.collections if hasattr(each, "levels"))
+    assert min(lines.levels) > 0 and max(lines.levels) == np.max(BOWL) and len(lines.levels) >= 8
+    (walk,) = axes.lines
+    assert np.array_equal(walk.get_xydata(), WALK.numpy())
+
+
+def test_a_walk_that_leaves_does_not_stretch_the_valley():
+    axes = figures.valley(
+        BOWL, range(-4, 5), range(-2, 3), {"far": [[0, 0], [99, 1e9]]}, "far", "one", "other"
+    )
+    assert axes.get_xlim() == (-4, 4) and axes.get_ylim() == (-2, 2)
+
+
+def test_a_level_line_runs_where_the_loss_has_its_value():
+    axes = DRAWN["valley"]()
+    (lines,) = (each for each in axes.collections if hasattr(each, "levels"))
+    for level, path in zip(lines.levels, lines.get_paths(), strict=True):
+        for x, y in path.vertices[:: max(1, len(path.vertices) // 5)]:
+            assert x * x + 9 * y * y == pytest.approx(level, abs=2.5)  # straight between the knots
+
+
+def test_panels_share_one_figure_of_their_joint_width():
+    left, right = figures.panels(2, width=5, height=3)
+    assert left.figure is right.figure
+    assert left.figure.get_size_inches().tolist() == [10, 3]
+    assert figures.curves({}, "empty", "x", "y", axes=right) is right

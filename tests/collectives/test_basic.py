@@ -1,0 +1,325 @@
+import inspect
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from course.collectives.basic import binomial_tree
+from course.comm import CommMismatch, RankError, processes, run
+from tests.collectives.drills import BASIC, DRILLS, REDUCING, Material, wrongs
+from tests.collectives.guarded import LAYOUTS, column, middle, whole
+from tests.collectives.serial import FLOATS, MEANINGFUL
+
+EMPTY, ONE, FEW, PRIME, EVEN = [(0,)], [(1,)], [(2,)], [(13,)], [(4, 6)]
+NO_AXES, UNEVEN = [()], [(3,), (0,), (2, 2), (), (5,)]
+SHAPES = (EMPTY, ONE, FEW, PRIME, EVEN, NO_AXES, UNEVEN)
+LARGE = [(700_001,), (700_003,)]  # of float64: longer than a lane, than any socket's buffer
+
+
+def survey(comm, drill, cases):
+    """Sentences about the cases that came out wrong; the root goes round."""
+    found = []
+    for number, (dtype, layout, shapes, op) in enumerate(cases):
+        found += wrongs(comm, drill, Material(dtype, layout, number), shapes, number, op)
+    return found
+
+
+def every_shape_and_layout():
+    return [(torch.float32, layout, shapes, "sum") for layout in LAYOUTS for shapes in SHAPES]
+
+
+def every_dtype():
+    return [(dtype, column, UNEVEN, "sum") for dtype in MEANINGFUL]
+
+
+def every_dtype_and_op():
+    functions = [(dtype, column, PRIME, compounded) for dtype in FLOATS]
+    functions += [(torch.int64, column, PRIME, torch.gcd)]
+    named = [(dtype, column, PRIME, op) for dtype, ops in MEANINGFUL.items() for op in ops]
+    return named + functions
+
+
+def compounded(a, b):
+    """Growth by a and then by b: associative, commutative, and exact for small whole numbers."""
+    return a + b + a * b
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("drill", DRILLS)
+def test_the_ranks_hold_what_one_process_works_out(drill, ranks):
+    cases = every_dtype_and_op() if drill in REDUCING else every_dtype()
+    assert run(survey, ranks, drill, every_shape_and_layout() + cases) == [[]] * ranks
+
+
+def all_drills(comm, cases, drills=DRILLS):
+    return [sentence for drill in drills for sentence in survey(comm, drill, cases)]
+
+
+def test_five_ranks():
+    cases = [(torch.float64, layout, shapes, "mean") for layout in (whole, column)
+             for shapes in (ONE, PRIME, UNEVEN)]  # fmt: skip
+    world = processes(oversubscribe=True)
+    assert run(all_drills, 5, cases, on=world) == [[]] * 5
+
+
+@pytest.mark.parametrize("nodes", [(0, 0, 0), (0, 0, 1), (0, 1, 2)])
+def test_messages_longer_than_any_buffer_through_shared_memory_and_through_sockets(nodes):
+    cases = [(torch.float64, whole, LARGE, "sum"), (torch.float16, column, LARGE, "max")]
+    assert run(all_drills, 3, cases, on=processes(nodes=nodes)) == [[]] * 3
+
+
+def test_nothing_depends_on_the_ranks_being_checked():
+    cases = [(torch.float32, column, shapes, "sum") for shapes in (PRIME, UNEVEN)]
+    assert run(all_drills, 4, cases, checked=False) == [[]] * 4
+
+
+def use_again(comm, turns):
+    found = []
+    for drill in DRILLS:
+        material = Material(torch.float32, column)
+        for turn in range(turns):
+            material.again(turn)
+            found += wrongs(comm, drill, material, UNEVEN, root=turn)
+    return found
+
+
+def test_the_same_tensors_five_times_with_other_values():
+    assert run(use_again, 4, 5) == [[]] * 4
+
+
+def in_random_groups(comm, seed, turns):
+    """All drills in groups drawn anew each turn (colour 2: in none), with the world's between."""
+    generator, found, sizes = torch.Generator().manual_seed(seed), [], []
+    for turn in range(turns):
+        colors = torch.randint(0, 3, (comm.size,), generator=generator).tolist()
+        keys = torch.randperm(comm.size, generator=generator).tolist()
+        mine = colors[comm.rank] if colors[comm.rank] < 2 else None
+        group = comm.split(mine, keys[comm.rank])
+        for drill in DRILLS:
+            if group:
+                material = Material(torch.int64, middle, turn=10 * turn + mine)
+                found += wrongs(group, drill, material, UNEVEN, root=turn)
+            found += wrongs(comm, drill, Material(torch.int64, whole, turn), PRIME, root=turn)
+        sizes.append(group.size if group else 0)
+    return found, sizes
+
+
+def test_groups_of_ranks_drawn_at_random():
+    results = run(in_random_groups, 4, 3, 5)
+    assert [found for found, _ in results] == [[]] * 4
+    assert {size for _, sizes in results for size in sizes} >= {0, 1, 2, 3}
+
+
+def without_torch_distributed(comm, cases):
+    """All drills while every function of torch.distributed, and comm.native, raises."""
+
+    def refuse(*_, **__):
+        raise AssertionError("this is the backend's")
+
+    asking = ("is_", "get_")  # `is_initialized` and the like move nothing
+    for name in dist.distributed_c10d.__all__:
+        if inspect.isfunction(getattr(dist, name, None)) and not name.startswith(asking):
+            setattr(dist, name, refuse)
+    comm._wire.native = refuse
+    found = all_drills(comm, cases)
+    for theirs in (lambda x: all_reduce(comm, x, algorithm="native"), dist.all_reduce, dist.send):
+        with pytest.raises(AssertionError, match="this is the backend's"):
+            theirs(torch.ones(3))
+    return found, dist.is_initialized()
+
+
+def test_no_collective_of_the_backend_is_called():
+    cases = [(torch.float32, layout, shapes, "mean") for layout in (whole, column)
+             for shapes in (PRIME, UNEVEN)]  # fmt: skip
+    assert run(without_torch_distributed, 3, cases) == [([], False)] * 3
+
+
+def leaf(x):
+    return x.requires_grad_()
+
+
+def result(x):
+    """Not a leaf: the gradient of what follows must still flow through it."""
+    return x.requires_grad_() * 1
+
+
+def leave_gradients_alone(comm, made):
+    found = []
+    for drill in DRILLS:
+        for shapes in (PRIME, UNEVEN):
+            material = Material(torch.float64, column, made=made)
+            found += wrongs(comm, drill, material, shapes)
+            found += [f"{drill.__name__}: {x}" for x, wanted, history in material.handed
+                      if (x.requires_grad, x.grad_fn) != (wanted, history)]  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("made", [leaf, result])
+def test_tensors_that_want_gradients_get_values_and_keep_their_history(made):
+    assert run(leave_gradients_alone, 3, made) == [[]] * 3
+
+
+def test_a_binomial_tree():
+    assert (
+        drawn(binomial_tree(8))
+        == """
+        0→1
+        0→2 1→3
+        0→4 1→5 2→6 3→7"""
+    )
+    assert (
+        drawn(binomial_tree(6, root=2))
+        == """
+        2→3
+        2→4 3→5
+        2→0 3→1"""
+    )
+    assert binomial_tree(1) == []
+
+
+def drawn(rounds):
+    margin = "\n" + 8 * " "
+    return margin + margin.join(" ".join(f"{a}→{b}" for a, b in pairs) for pairs in rounds)
+
+
+def ones(n, dtype=torch.float32):
+    return torch.ones(n, dtype=dtype)
+
+
+PARTS = [ones(2), ones(3), ones(4)]
+DISAGREEMENTS = {  # what rank 1 does, what ranks 0 and 2 do
+    "root": (lambda c: broadcast(c, ones(2), 1), lambda c: broadcast(c, ones(2))),
+    "name": (lambda c: broadcast(c, ones(2)), lambda c: reduce(c, ones(2))),
+    "op": (lambda c: reduce(c, ones(2), "max"), lambda c: reduce(c, ones(2))),
+    "function": (lambda c: all_reduce(c, ones(2), torch.fmin),
+                 lambda c: all_reduce(c, ones(2), torch.fmax)),
+    "dtype": (lambda c: all_reduce(c, ones(2, torch.int32)), lambda c: all_reduce(c, ones(2))),
+    "shape": (lambda c: all_reduce(c, ones(3)), lambda c: all_reduce(c, ones(2))),
+    "algorithm": (lambda c: all_reduce(c, ones(2), algorithm="flat"),
+                  lambda c: all_reduce(c, ones(2))),
+    "scatter": (lambda c: scatter(c, ones(2), PARTS, 1), lambda c: scatter(c, ones(2), PARTS, 2)),
+    "gather": (lambda c: gather(c, ones(2), root=1), lambda c: scatter(c, ones(2), root=1)),
+    "outs": (lambda c: all_gather(c, PARTS[::-1], ones(3)), lambda c: all_gather(c, PARTS, ones(3))),
+    "parts": (lambda c: reduce_scatter(c, ones(3), PARTS[::-1]),
+              lambda c: reduce_scatter(c, ones(2 + c.rank), PARTS)),
+    "all_to_all": (lambda c: all_to_all(c, PARTS, PARTS), lambda c: c.barrier()),
+}  # fmt: skip
+
+
+def disagree(comm, disagreements):
+    """What this rank hears in each; then a call in which all agree."""
+    heard = {}
+    for what, (odd, usual) in disagreements.items():
+        with pytest.raises(CommMismatch) as caught:
+            (odd if comm.rank == 1 else usual)(comm)
+        heard[what] = str(caught.value)
+    x = ones(4)
+    all_reduce(comm, x)
+    return heard, x.tolist()
+
+
+def test_ranks_in_different_calls_all_hear_who_is_in_which():
+    results = run(disagree, 3, DISAGREEMENTS)
+    assert [total for _, total in results] == [[3.0] * 4] * 3
+    heard = results[0][0]
+    assert [sentences for sentences, _ in results] == [heard] * 3
+    for sentence in heard.values():
+        assert sentence.startswith("rank 1 is in ") and "; ranks 0, 2 are in " in sentence
+    assert heard["root"] == (
+        "rank 1 is in broadcast #1 (float32 [2], root 1); "
+        "ranks 0, 2 are in broadcast #1 (float32 [2], root 0)"
+    )
+
+
+def scatter_too_little(comm):
+    scatter(comm, ones(4), [ones(4), ones(3), ones(4)] if comm.rank == 0 else None)
+
+
+def exchange_too_little(comm):
+    all_to_all(comm, [ones(2), ones(3 - comm.rank)], [ones(2), ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("fn", "ranks", "sentence"),
+    [
+        (scatter_too_little, 3, r"rank 0 is in send to rank 1 \(float32 \[3\], tag 0\); "
+                                r"rank 1 is in recv from rank 0 \(float32 \[4\], tag 0\)"),
+        (exchange_too_little, 2, r"rank 0 is in recv from rank 1 \(float32 \[3\], tag 1\); "
+                                 r"rank 1 is in send to rank 0 \(float32 \[2\], tag 1\)"),
+    ],
+)  # fmt: skip
+def test_a_part_of_another_length_than_the_place_for_it(fn, ranks, sentence):
+    with pytest.raises(RankError, match=sentence):
+        run(fn, ranks)
+
+
+REFUSALS = {
+    "rank 0: no root 2 among 2 ranks": lambda c: broadcast(c, ones(2), 2),
+    "rank 0: no root -1 among 2 ranks": lambda c: reduce(c, ones(2), root=-1),
+    "rank 0: no root None among 2 ranks": lambda c: scatter(c, ones(2), root=None),
+    "rank 0: no root 1.0 among 2 ranks": lambda c: gather(c, ones(2), root=1.0),
+    "rank 0: what is broadcast must be a tensor, not list": lambda c: broadcast(c, [1, 2]),
+    "rank 0: what is reduced must be a tensor, not float 1.0": lambda c: reduce(c, 1.0),
+    "rank 0: parts must hold 2 tensors, not 3": lambda c: scatter(c, ones(2), [ones(2)] * 3),
+    "rank 0: outs must hold 2 tensors, not None": lambda c: gather(c, ones(2)),
+    "rank 0: outs must hold 2 tensors, not 1": lambda c: all_gather(c, [ones(2)], ones(2)),
+    "rank 0: parts must hold 2 tensors, not 0": lambda c: reduce_scatter(c, ones(2), []),
+    "rank 0: each of outs must be a tensor, not int 7": lambda c: all_to_all(c, [7, 7], PARTS[:2]),
+    "rank 0: its own part is float32 [1], but the place for it float32 [4]":
+        lambda c: all_gather(c, [ones(4), ones(4)], ones(1)),
+    "rank 0: its own part is float32 [3], but the place for it int64 [3]":
+        lambda c: gather(c, ones(3), [ones(3, torch.int64)] * 2),
+    "rank 0: its own part is float32 [2], but the place for it float64 [2]":
+        lambda c: reduce_scatter(c, ones(2, torch.float64), [ones(2), ones(2)]),
+    "rank 0: its own part is bool [2], but the place for it bool [3]":
+        lambda c: all_to_all(c, [ones(3, torch.bool)] * 2, [ones(2, torch.bool)] * 2),
+    "cannot receive into an expanded tensor (float32 [5] with strides [0])":
+        lambda c: reduce(c, ones(1).expand(5)),
+    "rank 0: cannot receive into an expanded tensor":
+        lambda c: scatter(c, ones(1).expand(2), [ones(2)] * 2),
+    "rank 0: cannot receive into an expanded tensor (float32":
+        lambda c: broadcast(c, ones(1).expand(5), 1),
+    "op must be sum, mean, prod, min, max or a function, not 'average'":
+        lambda c: reduce_scatter(c, ones(2), [ones(2)] * 2, "average"),
+    "no prod of bool: max says whether any is true, min whether all are":
+        lambda c: reduce(c, ones(2, torch.bool), "prod"),
+}  # fmt: skip
+
+
+def what_is_refused(comm, calls):
+    """What each call raises on rank 0; rank 1 takes no part."""
+    sentences = []
+    if comm.rank == 0:
+        for call in calls:
+            with pytest.raises(ValueError) as caught:
+                call(comm)
+            sentences.append(str(caught.value))
+    return sentences
+
+
+def test_what_cannot_be_done_is_refused_in_a_sentence():
+    sentences, _ = run(what_is_refused, 2, list(REFUSALS.values()), checked=False)
+    for expected, sentence in zip(REFUSALS, sentences, strict=True):
+        assert expected in sentence
+
+
+def share_one_part(comm):
+    """What is only read may be expanded."""
+    scatter(comm, out := torch.empty(3), [ones(1).expand(3) * r for r in range(comm.size)])
+    total = torch.empty(3)
+    reduce_scatter(comm, total, [ones(1).expand(3)] * comm.size)
+    return out.tolist(), total.tolist()
+
+
+def test_expanded_tensors_can_be_sent():
+    assert run(share_one_part, 3) == [([float(r)] * 3, [3.0] * 3) for r in range(3)]

@@ -1,0 +1,147 @@
+"""The package keeps its shape: imports point down, it stays small, every name has one home."""
+
+import ast
+import io
+import json
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = sorted((ROOT / "course").rglob("*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LONGEST_FUNCTION = 40
+
+# The floors, lowest first: each may import what stands behind it, and itself.
+MAY_IMPORT = {
+    "comm": "",
+    "collectives": "comm",
+    "learning": "",
+    "parallel": "comm collectives learning",
+    "cluster": "comm collectives learning parallel",
+    "classroom": "comm collectives learning parallel cluster",
+}
+
+NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+           tokenize.ENDMARKER)  # fmt: skip
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def floor(path):
+    """The folder below course that a file is in; nothing for course/__init__.py."""
+    parts = path.relative_to(ROOT / "course").parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def imported(path):
+    """Dotted names that a file imports from course."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("course"))
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base = [*base, *filter(None, [node.module])]
+            if base[0] == "course":
+                yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def docstrings(tree):
+    for node in ast.walk(tree):
+        first = (
+            node.body[0] if isinstance(getattr(node, "body", None), list) and node.body else None
+        )
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if is_text and isinstance(first.value.value, str):
+            yield first
+
+
+def lines_of_code(text):
+    """How many lines hold code: no blank lines, comments or docstrings."""
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in docstrings(ast.parse(text)):
+        lines.difference_update(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
+
+
+def functions(tree):
+    """Name and lines of every function, its docstring not counted."""
+    told = {id(node): node.end_lineno + 1 for node in docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = told.get(id(node.body[0]), node.body[0].lineno)
+            yield node.name, node.end_lineno - first + 1
+
+
+def defined(tree):
+    """Public functions and classes at the top of a file or cell."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return {
+        node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")
+    }
+
+
+def code_cells(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_every_folder_of_the_package_is_a_floor():
+    assert {floor(path) for path in PACKAGE} <= {"", *MAY_IMPORT}
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
+def test_imports_point_down(path):
+    allowed = {floor(path), *MAY_IMPORT.get(floor(path), "").split()}
+    upwards = [name for name in imported(path) if name.split(".")[1] not in allowed]
+    assert not upwards, f"{name_of(path)} may import {sorted(allowed)} alone"
+
+
+def test_the_package_is_as_small_as_the_readme_says():
+    stated = re.search(r"([\d ]+) lines of code", (ROOT / "README.md").read_text())
+    counted = [path for path in PACKAGE if "problems" not in path.parts]
+    total = sum(lines_of_code(path.read_text()) for path in counted)
+    assert total < int(stated[1].replace(" ", ""))
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
+def test_functions_are_short(path):
+    found = functions(ast.parse(path.read_text()))
+    assert not [(name, lines) for name, lines in found if lines > LONGEST_FUNCTION]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_no_notebook_defines_again_what_the_package_has(notebook):
+    homes = {
+        name: name_of(path)
+        for path in PACKAGE
+        if "problems" not in path.parts  # there the learner's own function has the same name
+        for name in defined(ast.parse(path.read_text()))
+    }
+    here = set().union(*(defined(ast.parse(cell)) for cell in code_cells(notebook)))
+    assert not {name: homes[name] for name in here if name in homes}
+
+
+EXAMPLE = '''"""Of
+no weight."""
+
+# nor this
+def f():
+    """Nor."""
+    return [
+        1,
+    ]
+'''
+
+
+def test_lines_are_counted_as_promised():
+    assert lines_of_code(EXAMPLE) == 4
+    assert list(functions(ast.parse(EXAMPLE))) == [("f", 3)]
