@@ -28,7 +28,7 @@ help:           ## list the commands
 	@echo "Options go into ARGS=, another source of PyTorch into TORCH_INDEX=: see README.md."
 
 lab: workbook   ## install what is missing, open JupyterLab on your own copy of the notebooks
-	@$(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook \
+	@exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook \
 	    --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None \
 	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 

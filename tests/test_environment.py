@@ -71,7 +71,20 @@ def test_only_torch_of_all_pins_is_named_without_the_build_it_is_installed_as():
     assert not [version for version in pinned().values() if version.local]
 
 
-@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="only .venv promises these versions")
+in_venv = pytest.mark.skipif(
+    Path(sys.prefix) != ROOT / ".venv", reason="only .venv promises these versions"
+)
+
+
+@in_venv
+def test_every_pin_admits_the_oldest_python_there_may_be():
+    # soupsieve 4.1 wants 3.11.5 and cannot be installed with Debian 12's 3.11.2
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    wanted = {d.name: d.metadata["Requires-Python"] or "" for d in metadata.distributions()}
+    assert not {name: spec for name, spec in wanted.items() if oldest not in SpecifierSet(spec)}
+
+
+@in_venv
 def test_everything_installed_is_pinned():
     found = {canonicalize_name(d.name): Version(d.version).public for d in metadata.distributions()}
     ours = {name: version for name, version in found.items() if not NOT_OURS.match(name)}

@@ -18,9 +18,7 @@ NOT_THE_LEARNERS = (
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     "<frozen",
 )
-FRAME = re.compile(r'^ *File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+)$', re.M)
 WAITS = re.compile(r"(?:waited .*? in|was in) (.+)$")
-STILL_RUNS = re.compile(r"^rank \d+ was still running.*$", re.M)
 
 
 class Place(NamedTuple):
@@ -49,7 +47,7 @@ def told(trouble: Exception) -> str:
 
 def told_of_ranks(trouble: RankError) -> str:
     """The same for an answer that ran on ranks: whoever fails first has the others waiting."""
-    place, cause = learners(places_in(str(trouble))), trouble.exception
+    place, cause = learners(Place(*frame) for frame in trouble.stack), trouble.exception
     line = f"rank {trouble.rank} in {place}" if place else None
     where = "".join(f" ({note})" for note in getattr(trouble, "__notes__", ()))
     if isinstance(cause, CommTimeout):
@@ -63,14 +61,9 @@ def told_of_ranks(trouble: RankError) -> str:
 
 def waiting(trouble: RankError) -> list[str]:
     """What each rank waits in, and which still run, by rank."""
-    calls = {rank: WAITS.search(said) for rank, said in sorted(trouble.failures.items())}
+    calls = {rank: WAITS.search(said) for rank, said in trouble.failures.items()}
     lines = [f"rank {rank} waits in {call[1]}" for rank, call in calls.items() if call]
-    return lines + STILL_RUNS.findall(str(trouble))
-
-
-def places_in(text: str) -> list[Place]:
-    """The places that a traceback names, outermost first."""
-    return [Place(m["file"], int(m["line"]), m["function"]) for m in FRAME.finditer(text)]
+    return lines + [f"rank {rank} still runs{where}" for rank, where in trouble.running.items()]
 
 
 def learners(places) -> Place | None:

@@ -1,6 +1,6 @@
 """Play a run back: who holds what after each step, from the messages that its trace recorded.
 
-`holdings` follows the pieces from rank to rank, `grid` draws them after one step, `play` puts a
+`holdings` follows the parts from rank to rank, `grid` draws them after one step, `play` puts a
 slider to it; `rounds` draws all messages at once, and `planned` the messages of a plan.
 """
 
@@ -25,23 +25,23 @@ def everything(message, held):
 
 
 def holdings(messages, start, carries=everything) -> list[list[set]]:
-    """Who holds which pieces, a set for each rank, at the start and after each step.
+    """Who holds which parts, a set for each rank, at the start and after each step.
 
-    `start` [a set for each rank]; `carries(message, held)` says which of the sender's pieces a
+    `start` [a set for each rank]; `carries(message, held)` says which of the sender's parts a
     message has taken along.  Raises ValueError if the sender did not hold one of them.
     """
     after = [[set(held) for held in start]]
     for step in range(1, 1 + max((message.step for message in messages), default=0)):
         before, now = after[-1], [set(held) for held in after[-1]]
         for message in sent_in(messages, step):
-            pieces = set(carries(message, before[message.src]))
-            missing = sorted(pieces - before[message.src])
+            parts = set(carries(message, before[message.src]))
+            missing = sorted(parts - before[message.src])
             if missing:
                 raise ValueError(
-                    f"in step {step}, rank {message.src} sends piece {missing[0]} "
+                    f"in step {step}, rank {message.src} sends part {missing[0]} "
                     f"to rank {message.dst}, and does not hold it"
                 )
-            now[message.dst] |= pieces
+            now[message.dst] |= parts
         after.append(now)
     return after
 
@@ -66,27 +66,27 @@ def play(messages, start, whole, *, carries=everything, pictures=None, summed=Fa
 
 
 def grid(messages, states, step, whole, *, carries=everything, pictures=None, summed=False):
-    """Ranks side by side, each with the pieces it holds after `step`; arrows: that step's messages.
+    """Ranks side by side, each with the parts it holds after `step`; arrows: that step's messages.
 
-    `whole` is what all the pieces are together, in words.  `pictures` [height, width] are shown
-    for the pieces; `summed`: a rank's pieces have become one number.  Returns the axes.
+    `whole` is what all the parts are together, in words.  `pictures` [height, width] are shown
+    for the parts; `summed`: a rank's parts have become one number.  Returns the axes.
     """
-    ranks, pieces = len(states[0]), sorted(set.union(*states[0]))
-    rows = ["sum"] if summed else pieces
+    ranks, parts = len(states[0]), sorted(set.union(*states[0]))
+    rows = ["sum"] if summed else parts
     height = cell_height(pictures, rows)
     axes = panels(1, INCHES_PER_RANK * ranks, INCHES_PER_RANK * height * len(rows) + 1)[0]
     for rank, held in enumerate(states[step]):
-        for row, piece in enumerate(rows):
-            share = len(held) / len(pieces) if summed else float(piece in held)
-            cell(axes, rank, row * height, height, share, piece, pictures)
+        for row, part in enumerate(rows):
+            share = len(held) / len(parts) if summed else float(part in held)
+            cell(axes, rank, row * height, height, share, part, pictures)
         if summed:
             label(axes, rank, 0.7 * height, held)
     for message in sent_in(messages, step):
         along = carries(message, states[step - 1][message.src])
-        row = 0 if summed else np.mean([rows.index(piece) for piece in along])
+        row = 0 if summed else np.mean([rows.index(part) for part in along])
         arrow(axes, message, height * (row + (0.35 if summed else 0.5)), height)
     named(axes, answer(states, step, whole), account(messages, step), "")
-    return bare(axes, ranks, height, [row if summed else f"piece {row}" for row in rows])
+    return bare(axes, ranks, height, [row if summed else f"part {row}" for row in rows])
 
 
 def label(axes, rank, y, held):
@@ -96,7 +96,7 @@ def label(axes, rank, y, held):
 
 
 def bare(axes, ranks, height, names):
-    """The axes with the names of ranks and pieces, and without a frame."""
+    """The axes with the names of ranks and parts, and without a frame."""
     axes.set(xlim=(-0.5, ranks - 0.5), ylim=(height * len(names), -0.12), aspect="equal")
     axes.set_xticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
     axes.set_yticks([height * (row + 0.5) for row in range(len(names))], names)
@@ -106,9 +106,9 @@ def bare(axes, ranks, height, names):
 
 
 def answer(states, step, whole) -> str:
-    """How many ranks hold all pieces after `step`, in words."""
-    pieces, ranks = set.union(*states[0]), len(states[0])
-    done = sum(held == pieces for held in states[step])
+    """How many ranks hold all parts after `step`, in words."""
+    parts, ranks = set.union(*states[0]), len(states[0])
+    done = sum(held == parts for held in states[step])
     when = f"After step {step} of {len(states) - 1}" if step else "At the start"
     return f"{when}, {done} of {ranks} ranks {'holds' if done == 1 else 'hold'} {whole}"
 
@@ -132,14 +132,14 @@ def cell_height(pictures, rows) -> float:
     return COLUMN * np.shape(pictures[0])[0] / np.shape(pictures[0])[1]
 
 
-def cell(axes, rank, top, height, share, piece, pictures):
-    """One piece on one rank: its picture, or a colour by the `share` of it that the rank holds."""
+def cell(axes, rank, top, height, share, part, pictures):
+    """One part on one rank: its picture, or a colour by the `share` of it that the rank holds."""
     left, right = rank - COLUMN / 2, rank + COLUMN / 2
     for colour, alpha in ((EMPTY, 1), (HELD, share)):
         axes.add_patch(Rectangle((left, top), COLUMN, height, fc=colour, ec="white", alpha=alpha))
     if share and pictures is not None:
         extent = (left, right, top + height, top)
-        shown = np.asarray(pictures[piece])
+        shown = np.asarray(pictures[part])
         axes.imshow(shown, "gray", vmin=0, vmax=1, extent=extent, aspect="auto", zorder=2)
 
 

@@ -95,7 +95,11 @@ class Communicator:
         Returns the rank that `out` came from.  Raises as `send` does.
         """
         incoming = self.irecv(out, src, tag)
-        self.isend(x, dst, tag).wait()
+        try:
+            self.isend(x, dst, tag).wait()
+        except Exception:
+            self._wire.give_up(incoming._request)
+            raise
         return incoming.wait()
 
     def isend(self, x, dst: int, tag: int = 0) -> Handle:
@@ -150,14 +154,24 @@ class Communicator:
     def split(self, color, key=None):
         """The communicator of all ranks that gave the same `color`, in the order of `key` (else
         of rank); None for a rank whose color is None.  Collective over this communicator."""
+        mine = self._ticket(color, self.rank if key is None else key)
         number = next(self._numbers)
-        mine = json.dumps([color, self.rank if key is None else key, self.rank])
         everyone = [json.loads(said) for said in self._share(number, f"split #{number}", mine)]
-        chosen = [rank for c, _, rank in sorted(everyone, key=lambda e: e[1:]) if c == color]
+        color = everyone[self.rank][0]
+        chosen = sorted(entry[1:] for entry in everyone if entry[0] == color)
         if color is None:
             return None
-        members, nodes = zip(*[(self.members[r], self.nodes[r]) for r in chosen])
+        members, nodes = zip(*[(self.members[r], self.nodes[r]) for _, r in chosen])
         return Communicator(self._wire, members, nodes, f"{self.name}/{number}:{color}")
+
+    def _ticket(self, color, key) -> str:
+        try:
+            return json.dumps([color, operator.index(key), self.rank], default=operator.index)
+        except TypeError:
+            raise ValueError(
+                f"rank {self.rank}: a color is a number, a text or a tuple of such, and a key is a "
+                f"whole number, not {color!r} and {key!r}"
+            ) from None
 
     @property
     def native(self):

@@ -3,14 +3,17 @@
 values = run(fn, 4, ...)        fn(comm, ...) on each of four ranks; their values, by rank
 """
 
+from numbers import Real
 from typing import NamedTuple
 
 from course.comm.cores import cores
 from course.comm.crew import Crew
 from course.comm.output import Printer
 from course.comm.shipping import pack
+from course.comm.trace import Trace
 from course.comm.watch import Watch
 
+DEVICES = ("cpu", "cuda", None)
 
 class processes(NamedTuple):
     """The world of processes on this machine, fresh ones for each run, in touch by sockets that
@@ -27,6 +30,8 @@ class processes(NamedTuple):
 
     def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
+        if self.device not in DEVICES:
+            raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
         nodes = self._nodes(ranks)
         world = {"nodes": nodes, "device": self.device, "timeout": timeout, "checked": checked}
         job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
@@ -66,10 +71,21 @@ def run(fn, ranks, *args, on=None, timeout=20.0, checked=True, trace=None, live=
     Raises RankError for the first rank that failed; ValueError for what cannot be run.
     """
     __tracebackhide__ = True
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"a run needs a whole number of ranks, at least 1, not {ranks!r}")
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"a time-out is a positive number of seconds, or None, not {timeout!r}")
     world = processes() if on is None else on
+    if refusal := _refusal(ranks, timeout, trace, world):
+        raise ValueError(refusal)
     call = pack(fn, args, kwargs)
     return world.run(call, ranks, timeout=timeout, checked=checked, trace=trace, live=live)
+
+
+def _refusal(ranks, timeout, trace, world):
+    """Why there can be no such run, if so."""
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+        return f"a run needs a whole number of ranks, at least 1, not {ranks!r}"
+    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+        return f"a time-out is a positive number of seconds, or None, not {timeout!r}"
+    if trace is not None and not isinstance(trace, Trace):
+        return f"trace must be a Trace(), not {trace!r}"
+    if isinstance(world, type) or not hasattr(world, "run"):
+        return f"on must be a world such as processes(), not {world!r}"
+    return None

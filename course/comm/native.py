@@ -12,6 +12,9 @@ import socket
 
 import torch.distributed as dist
 
+from course.comm.errors import CommTimeout, PeerLost
+from course.comm.tensors import required, writable
+
 OPERATIONS = {
     "sum": dist.ReduceOp.SUM,
     "mean": dist.ReduceOp.SUM,
@@ -19,6 +22,13 @@ OPERATIONS = {
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
 }
+
+
+MEANINGS = {
+    "Timed out": (CommTimeout, "waited too long"),
+    "Connection closed": (PeerLost, "lost its connection to another rank"),
+    "Connection reset": (PeerLost, "lost its connection to another rank"),
+}  # of the words in gloo's errors
 
 
 class Native:
@@ -29,25 +39,30 @@ class Native:
 
     def all_reduce(self, x, op="sum"):
         """Reduce `x` [any shape] over all ranks, in place."""
+        operation = self._operation(op, x)
         with self._call("all_reduce", [x], op=op) as (flat,):
-            dist.all_reduce(flat, _operation(op), group=self.group)
+            dist.all_reduce(flat, operation, group=self.group)
             if op == "mean":
                 flat /= self._comm.size
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
+        if root not in range(self._comm.size):
+            ranks = f"{self._comm.size} ranks"
+            raise ValueError(f"rank {self._comm.rank}: no root {root!r} among {ranks}")
         with self._call("broadcast", [x], root=root) as (flat,):
             dist.broadcast(flat, group_src=root, group=self.group)
 
     def all_gather(self, outs, x):
         """Gather `x` [the same shape everywhere] of every rank into `outs`, a tensor a rank."""
-        with self._call("all_gather", [*outs, x]) as (*flats, mine):
+        with self._call("all_gather", outs, [x]) as (*flats, mine):
             dist.all_gather(flats, mine, group=self.group)
 
     def reduce_scatter(self, out, parts, op="sum"):
         """Reduce `parts` [one a rank, the same shape] over all ranks; part r to `out` on rank r."""
-        with self._call("reduce_scatter", [out, *parts], op=op) as (mine, *flats):
-            dist.reduce_scatter(mine, flats, _operation(op), group=self.group)
+        operation = self._operation(op, out)
+        with self._call("reduce_scatter", [out], parts, op=op) as (mine, *flats):
+            dist.reduce_scatter(mine, flats, operation, group=self.group)
             if op == "mean":
                 mine /= self._comm.size
 
@@ -57,27 +72,39 @@ class Native:
             dist.barrier(group=self.group)
 
     @contextlib.contextmanager
-    def _call(self, name, tensors, **details):
+    def _call(self, name, outs, ins=(), **details):
+        """All these tensors in one piece each; what comes into those of `outs` gets there."""
+        for out in outs:
+            writable(out, self._comm.rank)
+        tensors = [*outs, *(required(x, "what is sent", self._comm.rank) for x in ins)]
         with self._comm.collective(f"native.{name}", *tensors, **details):
-            pieces = [x.detach().contiguous() for x in tensors]
+            pieces = [x.detach().resolve_conj().resolve_neg().contiguous() for x in tensors]
             try:
                 yield pieces
             except RuntimeError as error:
-                if "nvalid scalar type" not in str(error):
-                    raise
-                dtypes = ", ".join(sorted({str(x.dtype) for x in tensors}))
-                raise ValueError(
-                    f"rank {self._comm.rank}: the backend has no {name} for {dtypes}"
-                ) from None
-            for x, piece in zip(tensors, pieces):
-                if x.data_ptr() != piece.data_ptr():
-                    x.detach().copy_(piece)
+                raise self._in_our_words(error, name, tensors) from error
+            for out, piece in zip(outs, pieces):
+                if out.data_ptr() != piece.data_ptr():
+                    out.detach().copy_(piece)
 
+    def _in_our_words(self, error, name, tensors) -> Exception:
+        rank = self._comm.rank
+        if "nvalid scalar type" in str(error):
+            dtypes = ", ".join(sorted({str(x.dtype) for x in tensors}))
+            return ValueError(f"rank {rank}: the backend has no {name} for {dtypes}")
+        for words, (kind, what) in MEANINGS.items():
+            if words in str(error):
+                return kind(f"rank {rank} {what} in {self._comm._label}")
+        return error
 
-def _operation(op):
-    if op not in OPERATIONS:
-        raise ValueError(f"the backend reduces by {', '.join(OPERATIONS)}, not by {op!r}")
-    return OPERATIONS[op]
+    def _operation(self, op, x):
+        rank = self._comm.rank
+        if op not in OPERATIONS:
+            known = ", ".join(OPERATIONS)
+            raise ValueError(f"rank {rank}: the backend reduces by {known}, not by {op!r}")
+        if op == "mean" and not (x.is_floating_point() or x.is_complex()):
+            raise ValueError(f"rank {rank}: {x.dtype} holds no means")
+        return OPERATIONS[op]
 
 
 class Backend:

@@ -25,15 +25,21 @@ class ProcessWire(Wire):
 
     def send_tensor(self, peer, envelope, x, confirm):
         """Post the elements of `x`, whatever its strides and device."""
+        self._required_data(x)
         return self.send(peer, envelope, as_bytes(host(x)), confirm=confirm)
 
     def receive_tensor(self, peers, envelope, out):
         """Post a place for the elements of `out`: its own memory where that is in one piece."""
+        self._required_data(out)
         direct = lands_directly(out)
         landing = out.detach() if direct else torch.empty(out.shape, dtype=out.dtype)
         request = self.receive(peers, envelope, as_bytes(landing.reshape(-1)))
         request.unload = None if direct else lambda: out.detach().copy_(landing)
         return request
+
+    def _required_data(self, x):
+        if x.is_meta:
+            raise ValueError(f"rank {self.rank}: a tensor on the meta device has no memory")
 
 
 def own_device(rank, nodes, wanted=None) -> torch.device:

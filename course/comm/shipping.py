@@ -3,7 +3,6 @@
 import inspect
 import io
 import os
-import pickle
 import time
 import traceback
 from typing import NamedTuple
@@ -80,16 +79,17 @@ def pack(fn, args, kwargs) -> bytes:
 
 def _culprit(fn, args, kwargs):
     """The name and value of the innermost thing that cannot be pickled."""
-    parts = {f"argument {i} of {fn.__name__}": value for i, value in enumerate(args)}
-    parts |= {f"argument {key!r} of {fn.__name__}": value for key, value in kwargs.items()}
+    called = getattr(fn, "__name__", type(fn).__name__)
+    parts = {f"argument {i} of {called}": value for i, value in enumerate(args)}
+    parts |= {f"argument {key!r} of {called}": value for key, value in kwargs.items()}
     if inspect.isfunction(fn):
         outside = inspect.getclosurevars(fn)
         for key, value in {**outside.globals, **outside.nonlocals}.items():
-            parts[f"{key!r}, which {fn.__name__} uses,".rstrip(",")] = value
+            parts[f"{key!r}, which {called} uses"] = value
     for name, value in parts.items():
         if not _ships(value):
             return name, value
-    return f"the function {fn.__name__!r}", fn
+    return f"the function {called!r}", fn
 
 
 def _ships(value) -> bool:
@@ -104,6 +104,6 @@ def pack_result(rank: int, value) -> bytes:
     """A return value as bytes.  Raises ValueError that says what cannot be sent back."""
     try:
         return cloudpickle.dumps(value)
-    except (pickle.PicklingError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # pickling runs any object's own code
         what = f"rank {rank} returned a {type(value).__name__}"
         raise ValueError(f"{what}, which cannot be sent back: {error}") from None

@@ -27,7 +27,7 @@ def required(x, role: str, rank: int):
     """`x` if a message can carry it.  Raises ValueError that says what it is instead."""
     if not isinstance(x, torch.Tensor):
         raise ValueError(f"rank {rank}: {role} must be a tensor, not {type(x).__name__} {x!r:.40}")
-    if x.layout != torch.strided or x.is_quantized:
+    if x.layout != torch.strided:
         raise ValueError(f"rank {rank}: {role} must be a dense tensor, not {x.layout}")
     if x.dtype not in DTYPES:
         raise ValueError(f"rank {rank}: {role} has dtype {x.dtype}, which no message carries")
@@ -37,12 +37,22 @@ def required(x, role: str, rank: int):
 def writable(out, rank: int):
     """`out` if a message can land in it: no element of it shares its memory with another."""
     required(out, "the tensor to receive into", rank)
-    if any(step == 0 and size > 1 for step, size in zip(out.stride(), out.shape)):
+    if _overlaps(out):
         raise ValueError(
             f"rank {rank}: cannot receive into an expanded tensor ({describe(out.dtype, out.shape)}"
             f" with strides {list(out.stride())}): several of its elements share one place"
         )
     return out
+
+
+def _overlaps(x) -> bool:
+    """Whether elements of `x` share their memory, as those of expanded and sliding views do."""
+    reach = 0
+    for step, size in sorted((s, n) for s, n in zip(x.stride(), x.shape) if n > 1):
+        if step <= reach and x.numel():
+            return True
+        reach += step * (size - 1)
+    return False
 
 
 def host(x) -> torch.Tensor:

@@ -32,9 +32,13 @@ class Wire(Incoming):
         try:
             self._wait(request, doing)
         except CommError:  # the program may go on without it
-            self.posted = [receive for receive in self.posted if receive is not request]
-            self.unconfirmed.pop(getattr(request, "number", None), None)
+            self.give_up(request)
             raise
+
+    def give_up(self, request):
+        """Expect no more of `request`; a message that is under way is not stopped."""
+        self.posted = [receive for receive in self.posted if receive is not request]
+        self.unconfirmed.pop(getattr(request, "number", None), None)
 
     def _wait(self, request, doing):
         quiet_since, moved = time.monotonic(), None

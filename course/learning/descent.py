@@ -86,7 +86,7 @@ def sharpest_curvature(loss, at, *, tolerance=1e-6, most_steps=10_000, seed=0):
 
 
 def largest_stable_rate(loss, at, momentum=0.0):
-    """2 (1 + momentum) / L: above this rate a walk near a minimum at `at` grows instead of settling.
+    """2 (1 + momentum) / L: above this rate a walk near a minimum at `at` grows for ever.
 
     Exact for a quadratic loss, where L is the same everywhere. Raises ValueError where L <= 0.
     Source: Polyak 1964; Nesterov 2004, «Introductory lectures on convex optimization», 1.2.3.

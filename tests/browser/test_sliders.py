@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from course.classroom.workbook import copy_notebooks
 
 ORIGINALS = Path(__file__).parents[2] / "notebooks"
-WITH_SLIDERS = [path for path in sorted(ORIGINALS.glob("*.ipynb")) if "slider" in path.read_text()]
+WITH_SLIDERS = [path for path in sorted(ORIGINALS.glob("*.ipynb")) if "Slider(" in path.read_text()]
 BROWSERS, DRIVERS = ("chromium", "chromium-browser", "google-chrome"), ("chromedriver",)
 PATIENCE_S = 600
 

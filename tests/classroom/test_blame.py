@@ -77,7 +77,7 @@ def test_ranks_that_wait_for_one_another(monkeypatch):
 def test_a_rank_that_still_runs_is_named(monkeypatch):
     said = complaint(one_is_busy, 2, monkeypatch, patience_s=1.0)
     assert "rank 0 waits in recv from rank 1 (float32 [1], tag 0)" in said
-    assert "rank 1 was still running, in one_is_busy, line " in said
+    assert "rank 1 still runs, in one_is_busy, line " in said
 
 
 @pytest.mark.parametrize(

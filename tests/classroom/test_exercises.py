@@ -191,6 +191,8 @@ def test_a_prediction_is_compared():
         (True, False, "you said True, but it is False"),
         ("hangs", "hangs", "you said 'hangs', and so it is"),
         ("hangs", "works", "you said 'hangs', but it is 'works'"),
+        ("many", 3, "you said 'many', but it is 3"),
+        (3, "many", "you said 3, but it is 'many'"),
         ([1, 2], (1, 2), "you said [1, 2], and so it is"),
         (torch.tensor(3), torch.tensor([3.0]), "you said 3, measured 3: exactly"),
         (np.float32(0.5), np.int64(1), "you said 0.5, measured 1: 2 times too little"),

@@ -1,7 +1,7 @@
 """The ledger: counted right, never lost, and nothing stops where it cannot be written."""
 
 import json
-import multiprocessing
+import threading
 import warnings
 
 import pytest
@@ -22,6 +22,7 @@ BAD = [
     b'{"version": 1, "exercises": {"double": 3}, "predictions": {}}',
     b'{"version": 1, "exercises": {"double": {"tries": "2", "hints": 0, "right": true}},'
     b' "predictions": {}}',
+    b'{"version": 1, "exercises": {"double": {"tries": 2, "right": true}}, "predictions": {}}',
 ]
 
 
@@ -139,24 +140,41 @@ def test_a_write_that_fails_halfway_leaves_the_old_file(ledger_file, monkeypatch
     assert not list(ledger_file.parent.glob("*.new"))
 
 
-def count(path, times):
-    for _ in range(times):
-        Ledger(path).update(lambda entries: record(entries))
-
-
-def record(entries):
+def one_more(entries):
     entry = entries["exercises"].setdefault("both", {"tries": 0, "hints": 0, "right": False})
     entry["tries"] += 1
 
 
-def test_two_notebooks_at_once_lose_nothing(ledger_file):
-    spawn = multiprocessing.get_context("spawn")
-    others = [spawn.Process(target=count, args=(ledger_file, 20)) for _ in range(2)]
-    for other in others:
+def test_two_notebooks_at_once_lose_nothing(ledger_file, monkeypatch):
+    """While one changes the ledger, the other waits; else it would be overwritten by the first."""
+    monkeypatch.setattr(ledgers, "LOCK_TRIES", 10_000)
+    other = threading.Thread(target=Ledger(ledger_file).update, args=(one_more,))
+
+    def change(entries):
         other.start()
-    for other in others:
-        other.join()
-    assert json.loads(ledger_file.read_text())["exercises"]["both"]["tries"] == 40
+        other.join(0.3)  # without the lock it is done by then
+        one_more(entries)
+
+    Ledger(ledger_file).update(change)
+    other.join()
+    assert json.loads(ledger_file.read_text())["exercises"]["both"]["tries"] == 2
+
+
+def test_a_lock_that_is_never_given_back_stops_nobody(ledger_file, monkeypatch):
+    monkeypatch.setattr(ledgers, "LOCK_TRIES", 2)
+    with ledgers.locked(ledger_file.parent.parent / "progress.json.lock"):
+        monkeypatch.setenv("COURSE_PROGRESS", str(ledger_file.parent.parent / "progress.json"))
+        assert check("nine", 9).right
+        assert "done: nine" in progress()
+
+
+def test_a_file_system_without_locks(monkeypatch):
+    def refuse(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(ledgers.fcntl, "flock", refuse)
+    assert check("nine", 9).right
+    assert "done: nine" in progress()
 
 
 def test_looking_does_not_write(ledger_file):

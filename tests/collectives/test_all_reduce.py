@@ -3,9 +3,9 @@ import torch
 
 from course.collectives import all_reduce, reduce, reduce_scatter
 from course.collectives.all_reduce import ring_steps
-from course.comm import RankError, Trace, processes, run
+from course.comm import Trace, processes, run
 from tests.collectives.drills import Material, part_shape, wrongs
-from tests.collectives.guarded import LAYOUTS, column, whole
+from tests.collectives.guarded import LAYOUTS, column
 from tests.collectives.serial import reduced, values
 
 ALGORITHMS = ("ring", "flat", "native")
@@ -15,13 +15,14 @@ PRIME = 1_500_007  # of float32: longer than a lane, several segments to a chunk
 def test_the_steps_of_four_ranks():
     """A row a step, a column a rank: the chunk it sends, with a + where it will be added."""
     by_rank = [ring_steps(4, rank) for rank in range(4)]
-    assert drawn(by_rank) == """
+    staircase = """
         0+ 1+ 2+ 3+
         3+ 0+ 1+ 2+
         2+ 3+ 0+ 1+
         1  2  3  0
         0  1  2  3
         3  0  1  2"""
+    assert drawn(by_rank) == staircase
     for rank, steps in enumerate(by_rank):
         assert [step.receive for step in steps] == [step.send for step in by_rank[rank - 1]]
 
@@ -93,8 +94,10 @@ def drill_native(comm, material, shapes, root, op):
 
 
 def survey_native(comm, cases):
-    return [sentence for dtype, layout, shapes, op in cases
-            for sentence in wrongs(comm, drill_native, Material(dtype, layout), shapes, op=op)]  # fmt: skip
+    found = []
+    for dtype, layout, shapes, op in cases:
+        found += wrongs(comm, drill_native, Material(dtype, layout), shapes, op=op)
+    return found
 
 
 def test_the_backend_is_given_what_it_can_reduce():
@@ -135,9 +138,12 @@ def test_all_ranks_hold_the_same_bits_though_the_order_of_adding_matters():
     for key, x in first.items():
         for other in others:
             assert torch.equal(x.view(torch.uint8), other[key].view(torch.uint8)), key
-        op, exact = key[1], [awkward(rank, elements, x.dtype).double() for rank in range(4)]
-        error = 16 * torch.finfo(x.dtype).eps * reduced([part.abs() for part in exact], op)
-        assert ((x.double() - reduced(exact, op)).abs() <= error + 1e-6).all(), key
+    exact = [x.double() for x in given]
+    for op in OPS:
+        slack = 1e-6 * reduced([x.abs() for x in exact], op)
+        for algorithm in ("ring", "flat"):
+            error = first[torch.float32, op, algorithm].double() - reduced(exact, op)
+            assert (error.abs() <= slack).all(), (op, algorithm)
 
 
 def means_of_large_halves(comm):
@@ -169,44 +175,6 @@ def test_a_mean_of_equal_tensors_is_that_tensor():
     assert run(average_again, 4, 3) == [True] * 4
 
 
-REFUSALS = {
-    r"rank \d: algorithm must be one of ring, flat, native, not 'tree'": {"algorithm": "tree"},
-    r"op must be sum, mean, prod, min, max or a function, not 'average'": {"op": "average"},
-    r"no mean of int64: it would have to be rounded": {"op": "mean"},
-    r"the backend reduces by sum, mean, prod, min, max, not by": {
-        "op": torch.gcd, "algorithm": "native"},
-}  # fmt: skip
-
-
-def reduce_integers(comm, options):
-    all_reduce(comm, torch.ones(3, dtype=torch.int64), **options)
-
-
-@pytest.mark.parametrize(("sentence", "options"), REFUSALS.items())
-def test_unknown_ways_are_refused(sentence, options):
-    with pytest.raises(RankError, match=sentence):
-        run(reduce_integers, 2, options)
-
-
-def reduce_this(comm, make):
-    all_reduce(comm, make())
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: torch.ones(3).expand(2, 3),
-         r"rank \d: cannot receive into an expanded tensor \(float32 \[2, 3\] with strides \[0, 1\]\)"),
-        (lambda: [1.0, 2.0], r"rank \d: what is reduced must be a tensor, not list \[1.0, 2.0\]"),
-        (lambda: torch.eye(3).to_sparse(), r"rank \d: what is reduced must be a dense tensor"),
-        (lambda: torch.ones(3, dtype=torch.bool), r"no sum of bool: max says whether any is true"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_reduced_is_refused(make, sentence):
-    with pytest.raises(RankError, match=sentence):
-        run(reduce_this, 2, make)
-
-
 def train_on(comm):
     """The gradient of what follows flows through the reduced tensor, as if it had come so."""
     weights = values((4,), torch.float64, comm.rank).requires_grad_()
@@ -219,22 +187,3 @@ def train_on(comm):
 
 def test_backward_runs_through_a_reduced_tensor():
     assert run(train_on, 3) == [([0.0, 9.0, 18.0, 27.0], False)] * 3
-
-
-def test_the_values_drawn_for_large_tensors_do_not_repeat_at_a_buffer_s_distance():
-    """What the tests with large messages rest on: a swapped block would be noticed."""
-    x = values((PRIME,), torch.float32, 0)
-    for distance in (1 << 14, 1 << 16, 1 << 18, 1 << 20):
-        assert not torch.equal(x[distance:], x[:-distance])
-
-
-@pytest.mark.parametrize("layout", LAYOUTS[1:3])
-def test_the_guard_notices_a_neighbour_that_was_written(layout):
-    material = Material(torch.float32, layout)
-    view = material.room((3,))
-    assert material.intact
-    view.fill_(1)
-    assert material.intact
-    torch.as_strided(view, (1,), (1,), view.storage_offset() - 1).fill_(1)
-    assert not material.intact
-    assert whole((2,))[0] == (2,)

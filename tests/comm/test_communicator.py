@@ -291,6 +291,8 @@ def split_in_many_ways(comm):
         "alone": describe(comm.split(comm.rank)),
         "nested": describe(halves.split(0, key=-halves.rank)),
         "the same again": describe(comm.split(comm.rank // 2)),
+        "tuples": describe(comm.split((0, ("a", comm.rank % 2)))),
+        "odd numbers": describe(comm.split(numpy.int64(3), key=torch.tensor(-comm.rank))),
     }
 
 
@@ -305,8 +307,10 @@ def test_split_orders_a_group_by_key_and_leaves_out_who_gives_none():
     assert [s["alone"][:3] for s in said] == [(0, 1, (r,)) for r in range(4)]
     assert [s["nested"][:3] for s in said] == [(1, 2, (1, 0)), (0, 2, (1, 0)),
                                                (1, 2, (3, 2)), (0, 2, (3, 2))]  # fmt: skip
+    assert [s["tuples"][2] for s in said] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert [s["odd numbers"][:3] for s in said] == [s["backwards"][:3] for s in said]
     names = [s[key][-1] for s in said for key in s if s[key]]
-    assert len(set(names)) == 2 + 1 + 1 + 4 + 2 + 2  # no two groups share a name
+    assert len(set(names)) == 2 + 1 + 1 + 4 + 2 + 2 + 2 + 1  # no two groups share a name
 
 
 def same_pair_same_tag_in_three_groups(comm):
@@ -334,7 +338,7 @@ def meet_often(comm):
     times = []
     for number in range(20):
         if number % comm.size == comm.rank:
-            torch.randn(300, 300).matrix_power(3)  # someone is always late
+            torch.randn(100, 100).matrix_power(3)  # someone is always late
         before = time.monotonic()
         comm.barrier()
         times.append((before, time.monotonic()))

@@ -1,0 +1,1 @@
+"""How fast: ratios measured in one run, against what others do on the same machine."""

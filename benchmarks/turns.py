@@ -1,0 +1,73 @@
+"""Contestants take turns: a busy minute of the machine then strikes all of them, and the ratio
+within a turn means more than any number of seconds."""
+
+import functools
+import statistics
+import time
+from typing import NamedTuple
+
+from course.comm import run
+
+
+class Ratio(NamedTuple):
+    """Of the times of two contestants, turn by turn."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, above: list, below: list):
+        """above / below, both in seconds, a turn each."""
+        ratios = [a / b for a, b in zip(above, below, strict=True)]
+        return cls(statistics.median(ratios), min(ratios), max(ratios))
+
+
+def in_turns(contestants: dict, turns: int) -> dict:
+    """{name: what it returned in each turn}; every turn the next one begins.
+
+    A turn before the first warms up and is not counted.
+    """
+    names, returned = list(contestants), {name: [] for name in contestants}
+    for turn in range(-1, turns):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            value = contestants[name]()
+            if turn >= 0:
+                returned[name].append(value)
+    return returned
+
+
+def seconds(call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def race(make, ranks: int, turns: int, *args) -> dict:
+    """{name: seconds in each turn} of the contestants {name: call} that `make(comm, *args)`
+    returns on each rank.
+
+    All take turns in one unchecked run, on the same ranks.  A call lasts from the moment the first
+    rank begins, after a barrier, until the last has done.
+    """
+    by_rank = run(_take_turns, ranks, make, turns, *args, checked=False, timeout=120)
+    return {name: [_together(spans) for spans in zip(*(said[name] for said in by_rank))]
+            for name in by_rank[0]}  # fmt: skip
+
+
+def _take_turns(comm, make, turns, *args):
+    calls = make(comm, *args).items()
+    return in_turns({name: functools.partial(_span, comm, call) for name, call in calls}, turns)
+
+
+def _span(comm, call):
+    comm.barrier()
+    start = time.perf_counter()  # one clock for all processes of a machine
+    call()
+    return start, time.perf_counter()
+
+
+def _together(spans) -> float:
+    starts, ends = zip(*spans)
+    return max(ends) - min(starts)
