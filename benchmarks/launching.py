@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import torch
 
@@ -56,7 +57,9 @@ def first_run() -> float:
 
 def spawn() -> float:
     """Seconds of mp.spawn in a process that has just imported torch."""
-    return python("-c", f"from benchmarks.gloo import spawn; print(spawn({RANKS}, {THREADS}))")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = RANKS, THREADS, pathlib.Path(folder, "meeting_point").as_uri()
+        return python("-c", f"from benchmarks.gloo import spawn; print(spawn{arguments})")
 
 
 def torchrun() -> float:
@@ -96,8 +99,9 @@ def finished(arguments, **environment) -> str:
 def end(process):
     """End a program and its process group.  It is asked first: torchrun's workers are in sessions
     of their own, and only torchrun itself can end them."""
-    with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
-        os.killpg(process.pid, signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.terminate()
         process.wait(GRACE_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,7 +1,8 @@
 """Draw what a notebook found: plain values in, labelled matplotlib axes out.
 
 `picture` shows a photograph, `curves` lines and measured points, `valley` a loss over two weights
-and the walks down it. A title is the answer in words; each axis is named with its unit.
+and the walks down it, `timeline` what the ranks of a run did and when. A title is the answer in
+words; each axis is named with its unit.
 """
 
 import textwrap
@@ -58,6 +59,26 @@ def valley(loss, across, up, paths, title, x, y, axes=None):
         axes.plot(*np.asarray(path).T, "o-", label=label, color=colour, ms=3, linewidth=1)
     axes.set(xlim=(min(across), max(across)), ylim=(min(up), max(up)))
     return legend(named(axes, title, x, y))
+
+
+def timeline(events, messages, title, axes=None):
+    """A row for each rank of a trace, a bar for each of its sends and receives, from when it began
+    to wait until it went on, and an arrow for each message. Returns the axes.
+    """
+    ranks, begin = 1 + max(event.rank for event in events), min(event.start for event in events)
+    axes = axes or panels(1, height=1.2 + 0.45 * ranks)[0]
+    for operation, colour in zip(("send", "recv"), COLOURS, strict=False):
+        shown = [event for event in events if event.operation == operation]
+        starts, lengths = zip(*[(e.start - begin, e.end - e.start) for e in shown], strict=True)
+        rows = [event.rank for event in shown]
+        axes.barh(rows, lengths, 0.5, starts, label=f"in {operation}", color=colour, ec="white")
+    for message in messages:
+        ends = (message.end - begin, message.dst), (message.start - begin, message.src)
+        axes.annotate("", *ends, arrowprops={"arrowstyle": "->"})
+    axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
+    named(axes, title, "time since the first of them began (s)", "").invert_yaxis()
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return axes
 
 
 def panels(count, width=WIDTH, height=HEIGHT):

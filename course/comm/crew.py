@@ -15,6 +15,7 @@ import threading
 from course.comm import nursery
 from course.comm.lane import reserve
 
+
 class Nursery:
     """The process that ranks are forked from; it ends when `line`, our socket to it, closes."""
 

@@ -15,6 +15,7 @@ from course.comm.watch import Watch
 
 DEVICES = ("cpu", "cuda", None)
 
+
 class processes(NamedTuple):
     """The world of processes on this machine, fresh ones for each run, in touch by sockets that
     have no address.

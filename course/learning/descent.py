@@ -24,7 +24,7 @@ def gradient_descent(loss, start, rate, steps, momentum=0.0):
     Source: Polyak 1964, «Some methods of speeding up the convergence of iteration methods».
     """
     _check(rate, steps, momentum)
-    weights, velocity = start.detach().clone(), torch.zeros_like(start)
+    weights, velocity = start.detach(), torch.zeros_like(start)
     path, losses = [], []
     for _ in range(steps + 1):
         value, gradient = value_and_gradient(loss, weights)

@@ -187,6 +187,7 @@ def test_a_prediction_is_compared():
         (0, 5, "you said 0, measured 5: too little"),
         (5, 0, "you said 5, measured 0: too much"),
         (5, float("inf"), "you said 5, measured inf: too little"),
+        (float("inf"), 5, "you said inf, measured 5: too much"),
         (True, True, "you said True, and so it is"),
         (True, False, "you said True, but it is False"),
         ("hangs", "hangs", "you said 'hangs', and so it is"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from course.classroom import figures
+from course.comm.trace import Event, Message
 
 BOWL = [[x * x + 9 * y * y for x in range(-4, 5)] for y in range(-2, 3)]
 WALK = torch.tensor([[-3.0, 1.0], [1.0, -0.5], [0.0, 0.0]])
@@ -98,3 +99,18 @@ def test_panels_share_one_figure_of_their_joint_width():
     assert left.figure is right.figure
     assert left.figure.get_size_inches().tolist() == [10, 3]
     assert figures.curves({}, "empty", "x", "y", axes=right) is right
+
+
+def test_a_timeline_has_a_row_for_each_rank_and_an_arrow_for_each_message():
+    events = [
+        Event(0, "send", 1, 0, 8, 10.0, 10.5),
+        Event(1, "recv", 0, 0, 8, 9.0, 11.0),
+        Event(0, "barrier", -1, 0, 0, 11.0, 12.0),
+    ]
+    axes = figures.timeline(events, [Message(1, 0, 1, 0, 8, 10.0, 11.0)], "one waits")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
+    bars = [(bar.get_x(), bar.get_width(), bar.get_y() + 0.25) for bar in axes.patches]
+    assert bars == [(1.0, 0.5, 0.0), (0.0, 2.0, 1.0)]
+    (arrow,) = axes.texts
+    assert (arrow.xy, arrow.xyann) == ((2.0, 1), (1.0, 0))
+    assert axes.get_xlabel() and axes.get_title(loc="left") == "one waits"

@@ -376,6 +376,7 @@ GALLERIES = [
             "they do not grow by two.": 50,
             "fewer than 14 steps are enough for 100 ranks.": 14,
             "a number is wanted, not 'seven'.": "seven",
+            "nan says that it is none.": float("nan"),
         },
     ),
     Gallery(

@@ -8,7 +8,7 @@ from course.collectives import all_reduce, reduce_scatter, scatter
 from course.collectives.basic import binomial_tree
 from course.comm import processes, run
 from tests.collectives.drills import DRILLS, REDUCING, Material, wrongs
-from tests.collectives.guarded import LAYOUTS, column, middle, whole
+from tests.collectives.guarded import LAYOUTS, column, conjugate, middle, whole
 from tests.collectives.serial import FLOATS, MEANINGFUL
 
 EMPTY, ONE, FEW, PRIME, EVEN = [(0,)], [(1,)], [(2,)], [(13,)], [(4, 6)]
@@ -26,7 +26,8 @@ def survey(comm, drill, cases):
 
 
 def every_shape_and_layout():
-    return [(torch.float32, layout, shapes, "sum") for layout in LAYOUTS for shapes in SHAPES]
+    cases = [(torch.float32, layout, shapes, "sum") for layout in LAYOUTS for shapes in SHAPES]
+    return cases + [(torch.complex64, conjugate, shapes, "sum") for shapes in (PRIME, UNEVEN)]
 
 
 def every_dtype():
@@ -147,9 +148,9 @@ def result(x):
 def leave_gradients_alone(comm, made):
     found = []
     for drill in DRILLS:
-        for shapes in (PRIME, UNEVEN):
+        for shapes, op in ((PRIME, "mean"), (UNEVEN, "min")):
             material = Material(torch.float64, column, made=made)
-            found += wrongs(comm, drill, material, shapes)
+            found += wrongs(comm, drill, material, shapes, op=op)
             found += [f"{drill.__name__}: {x}" for x, wanted, history in material.handed
                       if (x.requires_grad, x.grad_fn) != (wanted, history)]  # fmt: skip
     return found

@@ -26,7 +26,8 @@ CALLS = {
     "receive from a rank too low": (lambda c: c.irecv(x, -2), RANKS.format("receive from", -2)),
     "receive from no rank": (lambda c: c.recv(x, None), RANKS.format("receive from", None)),
     "exchange with a wrong target": (lambda c: c.exchange(x, 9, x, 0), RANKS.format("send to", 9)),
-    "exchange with a wrong source": (lambda c: c.exchange(x, 0, x, 9), RANKS.format("receive from", 9)),
+    "exchange with a wrong source": (
+        lambda c: c.exchange(x, 0, x, 9), RANKS.format("receive from", 9)),
     "a tag too low": (lambda c: c.send(x, 0, -1), TAG.format(-1)),
     "a tag too high": (lambda c: c.send(x, 0, 2**31), TAG.format(2**31)),
     "a tag that is none": (lambda c: c.recv(x, 0, None), TAG.format(None)),
@@ -36,7 +37,7 @@ CALLS = {
     "send a number": (lambda c: c.send(3.5, 0), SEND + " must be a tensor, not float 3.5"),
     "send nothing": (lambda c: c.send(None, 0), SEND + " must be a tensor, not NoneType None"),
     "receive into an array": (lambda c: c.recv(x.numpy(), 0),
-                              RECEIVE + " must be a tensor, not ndarray array([0., 0., 0.], dtype=float32)"),
+                              RECEIVE + " must be a tensor, not ndarray array([0., 0., 0.]"),
     "send a sparse one": (lambda c: c.send(x.to_sparse(), 0),
                           SEND + " must be a dense tensor, not torch.sparse_coo"),
     "send an odd dtype": (lambda c: c.send(x.to(torch.float8_e5m2), 0),
@@ -112,7 +113,9 @@ def test_nodes_that_do_not_match(nodes):
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:77"])
 def test_a_device_that_cannot_be(device):
-    with pytest.raises(ValueError, match=f"^device must be \"cpu\", \"cuda\" or None, not '{device}'$"):
+    with pytest.raises(
+        ValueError, match=f'^device must be "cpu", "cuda" or None, not \'{device}\'$'
+    ):
         run(alone, 1, on=processes(device=device))
 
 

@@ -18,7 +18,13 @@ def granted(folder, **files) -> list:
 
 @pytest.mark.parametrize(
     "text, quota",
-    [("150000 100000\n", [1.5]), ("max 100000\n", []), ("50000 100000", [0.5]), ("nonsense", []), ("", [])],
+    [
+        ("150000 100000\n", [1.5]),
+        ("max 100000\n", []),
+        ("50000 100000", [0.5]),
+        ("nonsense", []),
+        ("", []),
+    ],
 )
 def test_a_quota_of_cgroups_2_is_counted_in_cores(tmp_path, text, quota):
     assert granted(tmp_path, cpu_dot_max=text) == quota

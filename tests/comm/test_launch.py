@@ -12,8 +12,8 @@ import psutil
 import pytest
 import torch
 
-from course.comm import crew as crew_module
 from course.comm import RankError, launch, processes, run
+from course.comm import crew as crew_module
 from course.comm.cores import cores
 
 
@@ -56,7 +56,10 @@ FUNCTIONS = {
     "partial": (lambda: functools.partial(lambda comm, a, b: a - b, b=1, a=4), [3, 3]),
     "object": (lambda: Adder(5), [5, 6]),
     "method": (lambda: Adder(6).method, [6, 7]),
-    "built in": (lambda: repr, ["<rank 0 of 2 in world, node 0>", "<rank 1 of 2 in world, node 0>"]),
+    "built in": (
+        lambda: repr,
+        ["<rank 0 of 2 in world, node 0>", "<rank 1 of 2 in world, node 0>"],
+    ),
 }
 
 
@@ -269,7 +272,7 @@ def running(pid) -> bool:
 
 
 def gone(pids) -> bool:
-    """Whether all of these processes end within a while; children of ranks are not ours to await."""
+    """Whether all of these processes end within a while; we cannot wait for them as a parent."""
     end = time.monotonic() + 10
     while any(running(pid) for pid in pids) and time.monotonic() < end:
         time.sleep(0.01)
@@ -279,7 +282,9 @@ def gone(pids) -> bool:
 def ranks_alive():
     """All processes that were started for runs, without the nursery, which stays."""
     children = psutil.Process().children(recursive=True)
-    return [p.pid for p in children if p.status() != psutil.STATUS_ZOMBIE and p.ppid() != os.getpid()]
+    return [
+        p.pid for p in children if p.status() != psutil.STATUS_ZOMBIE and p.ppid() != os.getpid()
+    ]
 
 
 def test_what_ranks_have_started_ends_with_their_run():

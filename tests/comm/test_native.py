@@ -140,9 +140,15 @@ def disagree(comm):
 
 def test_what_would_abort_the_process_or_corrupt_its_data_is_named():
     pairs = [
-        ("native.all_reduce #2 (float32 [2], op sum)", "native.all_reduce #2 (float32 [3], op sum)"),
+        (
+            "native.all_reduce #2 (float32 [2], op sum)",
+            "native.all_reduce #2 (float32 [3], op sum)",
+        ),
         ("native.all_reduce #3 (float32 [2], op sum)", "native.all_reduce #3 (int32 [2], op sum)"),
-        ("native.all_reduce #4 (float32 [2], op sum)", "native.all_reduce #4 (float32 [2], op max)"),
+        (
+            "native.all_reduce #4 (float32 [2], op sum)",
+            "native.all_reduce #4 (float32 [2], op max)",
+        ),
         ("native.broadcast #5 (float32 [2], root 0)", "native.broadcast #5 (float32 [2], root 1)"),
         ("native.all_reduce #6 (float32 [2], op sum)", "native.barrier #6"),
         ("native.barrier #7", "barrier #7"),
@@ -170,8 +176,8 @@ def test_misuse_is_refused_in_one_sentence():
     assert run(misuse, 2)[1] == [
         "ValueError: rank 1: the backend reduces by sum, mean, prod, min, max, not by 'avg'",
         "ValueError: rank 1: torch.int64 holds no means",
-        "ValueError: rank 1: cannot receive into an expanded tensor (float32 [2] with strides [0]): "
-        "several of its elements share one place",
+        "ValueError: rank 1: cannot receive into an expanded tensor (float32 [2] with strides "
+        "[0]): several of its elements share one place",
         "ValueError: rank 1: what is sent must be a tensor, not list [1.0, 2.0]",
         "ValueError: rank 1: no root 5 among 2 ranks",
         "ValueError: rank 1: no root -1 among 2 ranks",
@@ -186,14 +192,22 @@ def in_groups(comm):
     group.native.all_reduce(x)
     world.all_reduce(everyone)
     backwards = comm.split(0, key=-comm.rank)
-    return early, x.item(), everyone.item(), told(lambda: backwards.native), group.native is group.native
+    return (
+        early,
+        x.item(),
+        everyone.item(),
+        told(lambda: backwards.native),
+        group.native is group.native,
+    )
 
 
 def test_groups_have_the_backends_collectives_too():
     said = run(in_groups, 4, on=processes(nodes=[0, 0, 1, 1]))
     assert [x for _, x, *_ in said] == [2.0, 4.0, 2.0, 4.0]
     for early, _, everyone, late, same in said:
-        assert early == "ValueError: ask for `native` of the world first: all ranks start the backend"
+        assert (
+            early == "ValueError: ask for `native` of the world first: all ranks start the backend"
+        )
         assert everyone == 4.0 and same
         assert late == "ValueError: native keeps the world's order, not [3, 2, 1, 0]"
 
@@ -253,8 +267,10 @@ def wait_for_nobody(comm):
 
 def test_the_backend_waits_no_longer_than_the_time_out():
     said = run(wait_for_nobody, 2, checked=False, timeout=0.5)[0]
-    assert said in ("CommTimeout: rank 0 waited too long in native.barrier #3",
-                    "PeerLost: rank 0 lost its connection to another rank in native.barrier #3")  # fmt: skip
+    assert said in (
+        "CommTimeout: rank 0 waited too long in native.barrier #3",
+        "PeerLost: rank 0 lost its connection to another rank in native.barrier #3",
+    )
 
 
 def no_backend(comm):

@@ -14,7 +14,9 @@ TEXT = "one\ntwo\n\nΣ, ü and 海\nthe end"
 SHOWN = "[3] one\n[3] two\n\n[3] Σ, ü and 海\n[3] the end\n"
 
 
-@pytest.mark.parametrize("text, shown", [(TEXT, SHOWN), (TEXT + "\n", SHOWN), ("", ""), ("\n", "\n")])
+@pytest.mark.parametrize(
+    "text, shown", [(TEXT, SHOWN), (TEXT + "\n", SHOWN), ("", ""), ("\n", "\n")]
+)
 def test_lines_are_the_same_wherever_their_bytes_are_cut(text, shown):
     data = text.encode()
     for first in range(len(data) + 1):
@@ -55,7 +57,9 @@ def test_output_is_grouped_by_rank(capsys):
     for _ in range(3):
         run(talk, 3)
         out, err = capsys.readouterr()
-        assert out == "".join(f"[{r}] first of {r}\n[{r}] second of {r}\n[{r}] no end\n" for r in range(3))
+        assert out == "".join(
+            f"[{r}] first of {r}\n[{r}] second of {r}\n[{r}] no end\n" for r in range(3)
+        )
         assert err == "".join(f"[{r}] error of {r}\n" for r in range(3))
 
 
@@ -63,11 +67,14 @@ def test_live_output_comes_line_by_line_with_its_rank(capsys):
     run(talk, 3, live=True)
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert sorted(lines) == sorted(f"[{r}] {w}" for r in range(3)
-                                   for w in (f"first of {r}", f"second of {r}", "no end"))  # fmt: skip
+    words = ["first of {0}", "second of {0}", "no end"]
+    assert sorted(lines) == sorted(f"[{r}] " + word.format(r) for r in range(3) for word in words)
     assert sorted(err.splitlines()) == [f"[{r}] error of {r}" for r in range(3)]
     for r in range(3):
-        assert [line for line in lines if f"[{r}]" in line][:2] == [f"[{r}] first of {r}", f"[{r}] second of {r}"]
+        assert [line for line in lines if f"[{r}]" in line][:2] == [
+            f"[{r}] first of {r}",
+            f"[{r}] second of {r}",
+        ]
 
 
 class Answering(io.StringIO):

@@ -16,11 +16,8 @@ def storm(comm, seed):
     Messages of one pair and tag keep their order; nothing else does.
     """
     shared, own = random.Random(seed), random.Random(1000 * seed + comm.rank)
-    ranks = range(comm.size)
-    planned = [
-        (shared.choice(ranks), shared.choice(ranks), shared.randrange(3), shared.choice(SIZES), number)
-        for number in range(40)
-    ]  # fmt: skip
+    choices = (range(comm.size), range(comm.size), range(3), SIZES)
+    planned = [(*map(shared.choice, choices), number) for number in range(40)]
     sends = [("send", *message) for message in planned if message[0] == comm.rank]
     receives = [("recv", *message) for message in planned if message[1] == comm.rank]
     in_order, pending = {}, []

@@ -77,7 +77,8 @@ def everyone_to_everyone(comm, n):
 PATTERNS = {  # name: (pattern, rounds of p ranks, messages that each rank of p sends)
     "ring": (ring, lambda p: p - 1, lambda p: [p - 1] * p),
     "chain": (chain, lambda p: p - 1, lambda p: [1] * (p - 1) + [0]),
-    "tree": (tree, lambda p: (p - 1).bit_length(), lambda p: {1: [0], 2: [1, 0], 3: [2, 0, 0], 4: [2, 1, 0, 0]}[p]),
+    "tree": (tree, lambda p: (p - 1).bit_length(),
+             lambda p: {1: [0], 2: [1, 0], 3: [2, 0, 0], 4: [2, 1, 0, 0]}[p]),
     "flat": (flat, lambda p: 2 * (p - 1), lambda p: [p - 1] + [1] * (p - 1)),
     "any": (any_order, lambda p: p - 1, lambda p: [0] + [1] * (p - 1)),
     "everyone": (everyone_to_everyone, lambda p: p - 1, lambda p: [p - 1] * p),
@@ -88,7 +89,7 @@ PATTERNS = {  # name: (pattern, rounds of p ranks, messages that each rank of p 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_rounds_bytes_and_messages_are_those_of_the_pattern(name, ranks):
     pattern, rounds, sends = PATTERNS[name]
-    for n, checked in [(3, True), (50_001, True), (3, False)]:
+    for n, checked in [(3, True), (50_001, False)]:
         trace = traced(pattern, ranks, n, checked=checked)
         assert trace.steps == rounds(ranks)
         assert trace.sent_messages == sends(ranks)
@@ -179,7 +180,8 @@ def test_a_collective_is_an_event_and_its_messages_say_so():
 
 def meter_of(comm):
     flat(comm, 5)
-    comm.send(torch.zeros(2, dtype=torch.bool), comm.rank)
+    handle = comm.isend(torch.zeros(2, dtype=torch.bool), comm.rank)
+    handle.wait(), handle.wait()  # one message, however often one waits for it
     comm.recv(torch.zeros(2, dtype=torch.bool), comm.rank)
     comm.exchange(torch.zeros(3).expand(4, 3), comm.rank, torch.zeros(12), comm.rank)
     comm.barrier()

@@ -151,11 +151,11 @@ def test_source_lines_come_from_the_launcher(monkeypatch):
     """The ranks have no source of a notebook cell: its text is in the notebook's process only."""
     import linecache
 
-    source = textwrap.dedent('''
+    source = textwrap.dedent("""
         def from_a_cell(comm):
             comm.barrier()
             raise RuntimeError("in the cell")
-    ''')
+    """)
     name = "/nowhere/cell-17.py"
     monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
     scope = {"__name__": "__main__"}

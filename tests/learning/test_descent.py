@@ -141,11 +141,19 @@ def test_power_iteration_finds_the_largest_eigenvalue(shape):
     assert math.isclose(sharpest_curvature(loss, at), largest, rel_tol=1e-6)
 
 
-def test_float32_settles_too():
-    start = drawn(3).float()
-    loss = bowl([4.0, 1.0, 0.5])
-    curvature = sharpest_curvature(lambda w: loss(w.double()).float(), start)
-    assert math.isclose(curvature, 4, rel_tol=1e-5)
+def test_float32_settles_even_where_its_digits_do_not_reach_the_tolerance():
+    inputs, target = drawn(300, 20).float(), drawn(300, seed=1).float()
+    curvature = sharpest_curvature(
+        lambda w: squared_error(w, inputs, target), drawn(20).float(), tolerance=1e-12
+    )
+    eigenvalues = torch.linalg.eigvalsh(2 * inputs.T.double() @ inputs.double() / 300)
+    assert math.isclose(curvature, eigenvalues[-1], rel_tol=1e-5)
+
+
+def test_a_start_that_asks_for_gradients_gives_a_path_without_them():
+    start = drawn(2).requires_grad_()
+    run = gradient_descent(bowl([1.0, 2.0]), start, 0.1, 3)
+    assert not run.path.requires_grad and not run.losses.requires_grad and start.grad is None
 
 
 def test_a_flat_loss_has_no_curvature():

@@ -1,0 +1,155 @@
+"""The machinery that measures; what it measures is never asserted."""
+
+import os
+import select
+import sys
+import types
+
+import pytest
+import torch
+
+from benchmarks import __main__ as program
+from benchmarks import all_reduce, checking, launching
+from benchmarks.report import NO_AIM, Aim, Table, judged, processor
+from benchmarks.turns import Ratio, in_turns, race
+from course.collectives import all_reduce as reduce_all
+from course.comm import CommMismatch, run
+
+
+def test_every_turn_another_one_begins_and_the_first_is_not_counted():
+    order = []
+    contestants = {name: lambda name=name: order.append(name) or len(order) for name in "abc"}
+    returned = in_turns(contestants, 3)
+    assert "".join(order) == "cab" + "abc" + "bca" + "cab"
+    assert returned == {"a": [4, 9, 11], "b": [5, 7, 12], "c": [6, 8, 10]}
+
+
+def test_a_ratio_is_taken_within_each_turn():
+    assert Ratio.of([1.0, 10.0, 6.0], [1.0, 5.0, 2.0]) == (2.0, 1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("aim", "ratio", "met"),
+    [
+        (Aim("≥", 1.0), 0.95, "yes"),
+        (Aim("≥", 1.0), 0.94, "no"),
+        (Aim("≥", 10), 10.0, "yes"),
+        (Aim("≥", 10), 9.9, "no"),
+        (Aim("≤", 1.1), 1.1, "yes"),
+        (Aim("≤", 1.1), 1.11, "no"),
+        (NO_AIM, 0.1, ""),
+    ],
+)
+def test_equal_is_good_enough_only_where_equal_is_the_aim(aim, ratio, met):
+    assert aim.met(ratio) == met
+
+
+def test_a_table_is_markdown():
+    rows = [{"MB": 16} | judged(Ratio(1.024, 0.9, 1.3), Aim("≥", 1.0)),
+            {"MB": 128} | judged(Ratio(2.0, 1.0, 3.0))]  # fmt: skip
+    assert (
+        Table("Speed", rows, "By ratio.").markdown()
+        == """\
+## Speed
+
+| MB  | ratio | lowest to highest | aim   | met |
+| --- | ----- | ----------------- | ----- | --- |
+| 16  | 1.02  | 0.90 to 1.30      | ≥ 1.0 | yes |
+| 128 | 2.00  | 1.00 to 3.00      | none  |     |
+
+By ratio."""
+    )
+
+
+def note_turns(comm, noted):
+    return {name: lambda name=name: noted.append(name) for name in ("one", "two")}
+
+
+def test_a_race_times_every_contestant_in_every_turn_on_all_ranks():
+    times = race(note_turns, 2, 5, [])
+    assert list(times) == ["one", "two"]
+    assert all(len(seconds) == 5 and min(seconds) > 0 for seconds in times.values())
+
+
+@pytest.mark.parametrize(("benchmark", "limit"), [(all_reduce, "≥"), (checking, "≤")])
+def test_the_benchmarks_of_collectives_run(benchmark, limit):
+    table = benchmark.measure(1, sizes_mb=(0.001, 16), ranks=(2,))
+    small, large = table.rows
+    assert (small["ranks"], small["MB"], small["aim"]) == (2, 0.001, "none")
+    assert large["aim"].startswith(limit) and float(large["ratio"]) > 0
+    assert all(value != "" for name, value in large.items() if name != "met")
+
+
+def disagree_in_both(comm):
+    """Whether a differing op is noticed: in the group made for it, and in the run itself."""
+    calls = checking.contestants(comm, 4)
+    group = calls["checked"].__closure__[0].cell_contents
+    op = "max" if comm.rank else "sum"
+    with pytest.raises(CommMismatch):
+        reduce_all(group, torch.ones(1), op)
+    reduce_all(comm, torch.ones(1), op)
+    return [call() for call in calls.values()]
+
+
+def test_one_of_the_two_ways_is_checked_and_the_other_is_not():
+    assert run(disagree_in_both, 2, checked=False) == [[None, None]] * 2
+
+
+def test_a_program_that_fails_says_why():
+    with pytest.raises(RuntimeError, match=r"(?s)python -c .* ended with 1:.*no such thing"):
+        launching.finished(["-c", "raise ValueError('no such thing')"])
+
+
+INTERRUPTING = """
+import os, signal, subprocess, sys
+alive = os.open(sys.argv[1], os.O_WRONLY)
+pause = [sys.executable, "-c", "import signal; signal.pause()"]
+subprocess.Popen(pause, pass_fds=[alive])
+os.kill(os.getppid(), signal.SIGINT)
+signal.pause()
+"""
+
+
+def test_a_program_ends_with_what_it_started_when_its_measurement_is_interrupted(tmp_path):
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(KeyboardInterrupt):
+        launching.finished(["-c", INTERRUPTING, str(tmp_path / "alive")])
+    closed, _, _ = select.select([reader], [], [], 20)
+    assert closed, "what the program started holds its end of the pipe open"
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+def test_the_processor_is_called_by_its_name(tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name\t: Abacus 9 @ 1 Hz\n")
+    assert processor(tmp_path / "cpuinfo") == "Abacus 9 @ 1 Hz"
+    assert processor(tmp_path / "nothing")
+
+
+def quick(turns):
+    return Table("Quick", [{"turns": turns}])
+
+
+def test_the_tables_are_printed_and_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(program, "BENCHMARKS", {"quick": types.SimpleNamespace(measure=quick)})
+    program.main(["quick", "--turns", "3", "--markdown", str(tmp_path / "table.md")])
+    said = capsys.readouterr()
+    assert said.out == (tmp_path / "table.md").read_text()
+    assert "## Quick\n\n| turns |\n| ----- |\n| 3     |\n" in said.out
+    assert f"Python {sys.version.split()[0]}, torch {torch.__version__.split('+')[0]}" in said.out
+    assert said.err == "measuring quick ...\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["all-reduce"], "no benchmark 'all-reduce' among launching, all_reduce, checking"),
+        (["--turns", "0"], "each takes its turn at least once, not 0 times"),
+        (["--markdown", "nowhere/table.md"], "no folder nowhere to write table.md in"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_measured(arguments, sentence, capsys):
+    with pytest.raises(SystemExit):
+        program.main(arguments)
+    assert sentence in capsys.readouterr().err
