@@ -133,9 +133,7 @@ def claim(path: Path, written: Path) -> bool:
     try:
         try:
             os.link(written, path)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links: claim the name, then fill it
+        except OSError:  # taken, or no hard links here: claim the name, then fill it
             open(path, "x").close()
             os.replace(written, path)
     except FileExistsError:

@@ -159,13 +159,15 @@ def test_loopback():
     assert found.mark == "fix" and "ip link set lo up" in found.advice
 
 
-def test_folders_that_cannot_be_written(tmp_path):
+def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("")
     assert machine.cache(file / "cache").advice.startswith("set XDG_CACHE_HOME")
     assert machine.ledger(file / "own" / "p.json").advice.startswith("set COURSE_PROGRESS")
     assert machine.cache(tmp_path / "new").state == f"{tmp_path / 'new'} can be written"
     assert machine.ledger(tmp_path / "p.json").mark == "ok"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert machine.cache().state == f"{tmp_path / 'xdg'} can be written"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
 
 

@@ -109,21 +109,23 @@ def test_expanded_conjugate_negative_and_tracked_tensors_are_sent_by_value(on):
 def receive_into_unusual_views(comm):
     numbers = values([3, 4], torch.complex64)
     if comm.rank == 0:
-        for x in (numbers, numbers.imag, torch.arange(6.0), torch.arange(3.0)):
+        for x in (numbers, numbers.imag, torch.arange(6.0), torch.arange(3.0), torch.ones(3)):
             comm.send(x, 1)
         return None
     conj, neg = torch.zeros(3, 4, dtype=torch.complex64), torch.zeros(3, 4, dtype=torch.complex64)
     leaf, tracked = torch.zeros(2, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
-    derived = tracked * 2
+    derived, parent = tracked * 2, torch.zeros(3, 4, requires_grad=True)
     comm.recv(conj.conj(), 0)
     comm.recv(neg.conj().imag, 0)
     comm.recv(leaf, 0)
     comm.recv(derived, 0)
+    comm.recv(parent[:, 1], 0)
     return {
         "conjugate": torch.equal(conj, numbers.conj().resolve_conj()),
         "negative": torch.equal(neg.imag, -numbers.imag) and not neg.real.any(),
         "leaf": leaf.is_leaf and leaf.requires_grad and leaf.tolist() == [[0, 1, 2], [3, 4, 5]],
         "derived": derived.tolist() == [0, 1, 2] and derived.grad_fn is not None,
+        "a column of a leaf": parent.sum(0).tolist() == [0, 3, 0, 0] and parent.is_leaf,
         "untouched": tracked.tolist() == [0, 0, 0],
     }
 

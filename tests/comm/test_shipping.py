@@ -49,7 +49,7 @@ UNSHIPPABLE = {
     "generator": (plain, (n for n in range(3)), {}, None),
     "partial": (PART, (), {}, r"^the function 'partial', a partial, cannot be sent"),
     "object": (Holder(lock), (), {}, r"^the function 'Holder', a Holder, cannot be sent"),
-    "partial's argument": (functools.partial(plain), (lock,), {}, r"^argument 0 of partial, a lock"),
+    "its argument": (functools.partial(plain), (lock,), {}, r"^argument 0 of partial, a lock"),
     "lambda": (lambda comm: lock, (), {}, r"^'lock', which <lambda> uses, a lock, cannot be sent"),
 }  # fmt: skip
 UNSHIPPABLE["generator"] = (
