@@ -1,7 +1,7 @@
 """Run the original notebooks and store their outputs: `make notebooks`, all or those in ARGS.
 
 Each runs in its own folder with a ledger of its own, as in the tests.  What differs from run to run
-without being output (times of execution, ids of widgets) is not stored; nor is whose machine it was.
+without being output (times of execution, ids of widgets) is not stored, nor whose machine it was.
 """
 
 import json

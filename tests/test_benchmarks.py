@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import sys
 import types
 
@@ -110,7 +111,15 @@ signal.pause()
 """
 
 
-def test_a_program_ends_with_what_it_started_when_its_measurement_is_interrupted(tmp_path):
+@pytest.fixture
+def interruptible():
+    """Where tests run in the background, the shell may have interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_program_ends_with_what_it_started_when_interrupted(tmp_path, interruptible):
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(KeyboardInterrupt):
