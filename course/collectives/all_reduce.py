@@ -53,7 +53,7 @@ def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=SEGMENT_BYT
         ALGORITHMS[algorithm](comm, flat, how, max(1, segment_bytes // x.element_size()))
 
 
-def ring(comm, flat, how, segment: int):
+def by_ring(comm, flat, how, segment: int):
     """Ring all-reduce of `flat` [n] in segments of `segment` elements."""
     steps, chunks = ring_steps(comm.size, comm.rank), flat.tensor_split(comm.size)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -76,7 +76,7 @@ def ring(comm, flat, how, segment: int):
         handle.wait()
 
 
-def flat(comm, flat, how, segment: int):
+def by_rank_0(comm, flat, how, segment: int):
     """All-reduce by way of rank 0, which hears and answers one rank after another."""
     how.before(flat, comm.size)
     if comm.rank > 0:
@@ -91,4 +91,4 @@ def flat(comm, flat, how, segment: int):
         comm.send(flat, dst)
 
 
-ALGORITHMS = {"ring": ring, "flat": flat}
+ALGORITHMS = {"ring": by_ring, "flat": by_rank_0}

@@ -213,15 +213,17 @@ def test_a_message_begun_before_a_barrier_may_be_waited_for_after_it(on, size):
 # Ranks that wait too long
 
 
-def ring(comm, size):
+def ring(comm, size, signs):
     x = torch.full([size], float(comm.rank), dtype=F64)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     said = told(comm.send, x, right)
     if said == "nothing":
         comm.recv(x, left)
         said = x.unique().tolist()
-    comm._wire.timeout = 20
-    comm.barrier()  # whoever gives up first stays until the others have
+    pathlib.Path(
+        signs, f"{size} {comm.rank}"
+    ).touch()  # who gives up first stays, and moves nothing,
+    until(lambda: all(pathlib.Path(signs, f"{size} {r}").exists() for r in range(comm.size)))
     comm._wire.timeout = 0.1
     return said
 
@@ -234,14 +236,15 @@ def hangs(size):
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 2_000_000])
-def test_checked_a_ring_of_sends_hangs_at_any_size_and_says_so(on, size):
-    assert run(ring, 3, size, on=on(3), timeout=0.5) == hangs(size)
+def test_checked_a_ring_of_sends_hangs_at_any_size_and_says_so(on, size, tmp_path):
+    assert run(ring, 3, size, tmp_path, on=on(3), timeout=0.5) == hangs(size)
 
 
-def test_unchecked_a_ring_of_sends_hangs_only_once_its_messages_are_large(on):
+def test_unchecked_a_ring_of_sends_hangs_only_once_its_messages_are_large(on, tmp_path):
     """The classic: it works for 100 doubles, and in production for two million it does not."""
-    assert run(ring, 3, 100, on=on(3), timeout=0.5, checked=False) == [[2.0], [0.0], [1.0]]
-    assert run(ring, 3, 2_000_000, on=on(3), timeout=0.5, checked=False) == hangs(2_000_000)
+    how = {"on": on(3), "timeout": 0.5, "checked": False}
+    assert run(ring, 3, 100, tmp_path, **how) == [[2.0], [0.0], [1.0]]
+    assert run(ring, 3, 2_000_000, tmp_path, **how) == hangs(2_000_000)
 
 
 def give_up_and_go_on(comm, signs):
