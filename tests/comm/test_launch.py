@@ -310,14 +310,19 @@ def test_nothing_is_left_of_a_run(tmp_path):
 def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
     """The first launcher had nobody to stop a crew whose making was interrupted."""
     run(whoami, 2)
+    assert gone(ranks_alive())
 
     def interrupt(*args):
+        end = time.monotonic() + 10
+        while not ranks_alive() and time.monotonic() < end:
+            time.sleep(0.01)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(crew_module, interrupted, interrupt)
     with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps its last error
         run(whoami, 3)
-    assert gone(ranks_alive()) and kept
+    assert gone(ranks_alive())
+    del kept
 
 
 def end_the_leader(comm):

@@ -220,10 +220,9 @@ def ring(comm, size, signs):
     if said == "nothing":
         comm.recv(x, left)
         said = x.unique().tolist()
-    pathlib.Path(
-        signs, f"{size} {comm.rank}"
-    ).touch()  # who gives up first stays, and moves nothing,
-    until(lambda: all(pathlib.Path(signs, f"{size} {r}").exists() for r in range(comm.size)))
+    own, *others = [pathlib.Path(signs, f"{size} {(comm.rank + r) % 3}") for r in range(3)]
+    own.touch()  # who gives up first stays, and moves nothing, until the others have
+    until(lambda: all(other.exists() for other in others))
     comm._wire.timeout = 0.1
     return said
 
