@@ -7,7 +7,7 @@ import torch.distributed as dist
 from course.collectives import all_reduce, reduce_scatter, scatter
 from course.collectives.basic import binomial_tree
 from course.comm import processes, run
-from tests.collectives.drills import DRILLS, REDUCING, Material, wrongs
+from tests.collectives.drills import BASIC, DRILLS, REDUCING, Material, wrongs
 from tests.collectives.guarded import LAYOUTS, column, conjugate, middle, whole
 from tests.collectives.serial import FLOATS, MEANINGFUL
 
@@ -47,15 +47,23 @@ def compounded(a, b):
     return a + b + a * b
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("drill", DRILLS)
-def test_the_ranks_hold_what_one_process_works_out(drill, ranks):
-    cases = every_dtype_and_op() if drill in REDUCING else every_dtype()
-    assert run(survey, ranks, drill, every_shape_and_layout() + cases) == [[]] * ranks
-
-
 def all_drills(comm, cases, drills=DRILLS):
     return [sentence for drill in drills for sentence in survey(comm, drill, cases)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_ranks_hold_what_one_process_works_out(ranks):
+    assert run(all_drills, ranks, every_shape_and_layout()) == [[]] * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_dtype_arrives(ranks):
+    assert run(all_drills, ranks, every_dtype(), BASIC) == [[]] * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_op_on_every_dtype_that_it_has_a_meaning_for(ranks):
+    assert run(all_drills, ranks, every_dtype_and_op(), REDUCING) == [[]] * ranks
 
 
 def test_five_ranks():
