@@ -1,8 +1,9 @@
 """Draw what a notebook found: plain values in, labelled matplotlib axes out.
 
-`picture` shows a photograph, `curves` lines and measured points, `valley` a loss over two weights
-and the walks down it, `timeline` what the ranks of a run did and when. A title is the answer in
-words; each axis is named with its unit.
+`picture` shows a photograph and `pictures` several, `tiles` many small filters, `curves` lines and
+measured points, `histograms` how values spread, `bars` one number each, `valley` a loss over two
+weights and the walks down it, `timeline` what the ranks of a run did and when. A title is the
+answer in words; each axis is named with its unit.
 """
 
 import textwrap
@@ -21,6 +22,84 @@ def picture(image, title, axes=None):
     axes = axes or panels(1, height=4.4)[0]
     axes.imshow(np.asarray(image), cmap="gray", vmin=0, vmax=1)
     return named(axes, title, "column (pixels)", "row (pixels)")
+
+
+def pictures(images, title, *, columns=6, width=9.6, vmin=None, vmax=None):
+    """Images {label: [height, width]} in grey, in rows of `columns`; returns the figure's axes.
+
+    Without `vmin` and `vmax` each picture runs from its own darkest to its own lightest value.
+    """
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    height = 0.7 + rows * (0.35 + width / columns * max(map(_steepness, images.values())))
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(width, height), layout="constrained", squeeze=False
+    )
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, (label, image) in zip(grid.flat, images.items(), strict=False):
+        axes.imshow(np.asarray(image), cmap="gray", vmin=vmin, vmax=vmax)
+        axes.set_title(label, fontsize=9)
+    characters = int(width * CHARACTERS_PER_INCH)
+    figure.suptitle(textwrap.fill(title, characters), x=0.01, ha="left", fontsize=11)
+    return list(grid.flat)
+
+
+def _steepness(image):
+    height, width = np.shape(image)
+    return height / width
+
+
+def tiles(filters, title, *, columns=None, axes=None):
+    """Filters [count, height, width] as a mosaic in reading order; returns the axes.
+
+    Grey is 0 in all of them; each is scaled by its own largest value, so sizes do not compare.
+    """
+    filters = np.asarray(filters)
+    count, height, width = filters.shape
+    columns = columns or int(np.ceil(np.sqrt(1.6 * count)))
+    rows = -(-count // columns)
+    mosaic = np.ones((rows * (height + 1) - 1, columns * (width + 1) - 1))  # white between them
+    largest = np.maximum(np.abs(filters).max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    for place, tile in enumerate(filters / largest):
+        top, left = place // columns * (height + 1), place % columns * (width + 1)
+        mosaic[top : top + height, left : left + width] = tile
+    axes = axes or panels(1, width=7, height=0.6 + 7 * mosaic.shape[0] / mosaic.shape[1])[0]
+    axes.imshow(mosaic, cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
+    named(axes, title, "", "").set_axis_off()
+    return axes
+
+
+def histograms(samples, title, x, *, bins=60, log="", axes=None):
+    """How the values of each of `samples` {label: values} spread, as shares; returns the axes."""
+    axes = axes or panels(1)[0]
+    samples = {label: np.asarray(values).ravel() for label, values in samples.items()}
+    edges = np.histogram_bin_edges(np.concatenate(list(samples.values())), bins)
+    for (label, values), colour in zip(samples.items(), COLOURS, strict=False):
+        shares = np.histogram(values, edges)[0] / len(values)
+        axes.stairs(shares, edges, label=label, color=colour, fill=True, alpha=0.35)
+        axes.stairs(shares, edges, color=colour)
+    axes.set_yscale("log" if "y" in log else "linear")
+    return legend(named(axes, title, x, f"share of values in a bin of {edges[1] - edges[0]:.2g}"))
+
+
+def bars(values, title, x, *, marks=None, axes=None):
+    """One bar for each of `values` {label: number or (number, low, high)}, `marks` {label: x} as
+    upright lines; the number stands at the bar's end.  Returns the axes.
+    """
+    axes = axes or panels(1, height=1.2 + 0.34 * len(values))[0]
+    marked = iter(COLOURS[1:])
+    for row, value in enumerate(values.values()):
+        middle, low, high = value if isinstance(value, tuple) else (value,) * 3
+        axes.barh(row, middle, 0.62, color=COLOURS[4])
+        axes.plot([low, high], [row, row], color="0.2", linewidth=1.5)
+        axes.text(max(middle, high), row, f" {middle:.3g}", va="center", fontsize=9)
+    for label, at in (marks or {}).items():
+        axes.axvline(at, label=label, color=next(marked), linestyle="--", linewidth=1)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.margins(x=0.12)
+    named(axes, title, x, "").invert_yaxis()
+    return legend(axes)
 
 
 def curves(lines, title, x, y, *, points=None, marks=None, log="", axes=None):

@@ -19,6 +19,7 @@ DRAWN = {
     "valley": lambda: figures.valley(
         BOWL, range(-4, 5), range(-2, 3), {"walk": WALK}, SAID, "one (1)", "other (1)"
     ),
+    "histograms": lambda: figures.histograms({"a": WALK}, SAID, "value (1)"),
 }
 
 
@@ -114,3 +115,37 @@ def test_a_timeline_has_a_row_for_each_rank_and_an_arrow_for_each_message():
     (arrow,) = axes.texts
     assert (arrow.xy, arrow.xyann) == ((2.0, 1), (1.0, 0))
     assert axes.get_xlabel() and axes.get_title(loc="left") == "one waits"
+
+
+def test_tiles_lie_in_reading_order_each_scaled_by_its_largest_value():
+    filters = torch.stack([torch.full((2, 3), v) for v in (0.5, -4.0, 0.0)])
+    (shown,) = figures.tiles(filters, "three", columns=2).images
+    mosaic = shown.get_array()
+    assert mosaic.shape == (2 * 2 + 1, 2 * 3 + 1) and shown.get_clim() == (-1, 1)
+    assert (mosaic[:2, :3] == 1).all() and (mosaic[:2, 4:] == -1).all()
+    assert (mosaic[3:, :3] == 0).all() and (mosaic[3:, 4:] == 1).all()  # nothing there: white
+    assert (mosaic[2] == 1).all() and (mosaic[:, 3] == 1).all()
+
+
+def test_pictures_stand_in_rows_each_under_its_label():
+    images = {f"number {k}": torch.full((4, 6), float(k)) for k in range(4)}
+    drawn = figures.pictures(images, "four", columns=3, vmin=0, vmax=3)
+    assert [axes.get_title() for axes in drawn] == [*images, "", ""]
+    assert [int(axes.images[0].get_array()[0, 0]) for axes in drawn[:4]] == [0, 1, 2, 3]
+    assert drawn[0].images[0].get_clim() == (0, 3)
+
+
+def test_histograms_share_their_bins_and_count_shares():
+    axes = figures.histograms({"a": [0.0, 0.1, 1.0], "b": [1.0]}, "two", "x", bins=2)
+    shares = {p.get_label(): p.get_data().values.tolist() for p in axes.patches if p.get_fill()}
+    assert shares == {"a": [2 / 3, 1 / 3], "b": [0, 1]}
+    assert "bin of 0.5" in axes.get_ylabel()
+
+
+def test_bars_end_at_their_numbers_with_their_spread():
+    axes = figures.bars({"one": 2.0, "other": (3.0, 2.5, 4.0)}, "two", "x", marks={"guess": 1.0})
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 3.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "other"]
+    spread = [list(line.get_xdata()) for line in axes.lines]
+    assert spread == [[2.0, 2.0], [2.5, 4.0], [1.0, 1.0]]
+    assert [text.get_text().strip() for text in axes.texts] == ["2", "3"]

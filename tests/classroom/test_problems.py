@@ -1,7 +1,28 @@
-"""All exercises of the book: named once, complete, and their solutions can be shown."""
+"""All exercises of the book: named once, complete, and met in their notebook as they are judged."""
+
+import ast
+import inspect
+import json
+from pathlib import Path
+
+import pytest
 
 from course.classroom.exercises import solution
 from course.classroom.problems import catalogue
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+EXERCISES = [pytest.param(book, each, id=each.name) for book, each in catalogue()]
+REPAIRS = [param for param in EXERCISES if param.values[1].given]
+
+
+def code(book):
+    """The code cells of a notebook, parsed."""
+    cells = json.loads((NOTEBOOKS / f"{book}.ipynb").read_text())["cells"]
+    return [ast.parse("".join(c["source"])) for c in cells if c["cell_type"] == "code"]
+
+
+def body(function: ast.FunctionDef) -> str:
+    return ast.dump(ast.Module(function.body, []))
 
 
 def test_names_are_unique_over_the_whole_book():
@@ -9,8 +30,25 @@ def test_names_are_unique_over_the_whole_book():
     assert len(names) == len(set(names)) >= 2
 
 
-def test_exercises_are_complete():
-    for book, exercise in catalogue():
-        assert book[:2].isdigit() and exercise.task.endswith((".", "?")), exercise.name
-        assert 1 <= len(exercise.hints) <= 3 and all(exercise.hints)
-        assert len(repr(solution(exercise.name))) > 20
+@pytest.mark.parametrize(("book", "exercise"), EXERCISES)
+def test_an_exercise_is_complete(book, exercise):
+    assert book[:2].isdigit() and exercise.task.endswith((".", "?")), exercise.name
+    assert 1 <= len(exercise.hints) <= 3 and all(exercise.hints)
+    assert len(repr(solution(exercise.name))) > 20
+
+
+@pytest.mark.parametrize(("book", "exercise"), EXERCISES)
+def test_the_notebook_has_it_checked(book, exercise):
+    calls = [n for cell in code(book) for n in ast.walk(cell) if isinstance(n, ast.Call)]
+    checked = [n.args[0].value for n in calls if getattr(n.func, "id", "") == "check"]
+    assert checked.count(exercise.name) == 1
+
+
+@pytest.mark.parametrize(("book", "exercise"), REPAIRS)
+def test_the_notebook_hands_out_the_very_bug_that_counts_as_untouched(book, exercise):
+    defined = [
+        node for cell in code(book) for node in cell.body if isinstance(node, ast.FunctionDef)
+    ]
+    (handed_out,) = (each for each in defined if each.name == exercise.name)
+    (kept,) = ast.parse(inspect.getsource(exercise.given)).body
+    assert body(handed_out) == body(kept)

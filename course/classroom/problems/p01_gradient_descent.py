@@ -2,6 +2,7 @@
 
 import torch
 
+from course.classroom.comparing import close, like, multiple, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
 from course.learning.descent import gradient_descent, largest_stable_rate
@@ -165,35 +166,6 @@ def drawn(rows, weights, seed):
     generator = torch.Generator().manual_seed(seed)
     shapes = (weights,), (rows, weights), (rows,)
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-
-
-def like(got, right):
-    """The answer as a tensor of the right shape."""
-    if got is None:
-        raise Wrong("nothing came back: does the function end in return?")
-    got = torch.as_tensor(got).detach()
-    if got.shape != right.shape:
-        raise Wrong(f"one number per weight has shape {list(right.shape)}, not {list(got.shape)}.")
-    return got.to(right)
-
-
-def multiple(got, right):
-    """c where got = c * right, else None."""
-    c = (got * right).sum() / (right * right).sum()
-    return c if close(got, c * right) else None
-
-
-def close(a, b, tolerance=1e-6):
-    """Whether two numbers or tensors agree up to a share `tolerance` of the second."""
-    a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
-    return bool((a - b).norm() <= tolerance * b.norm())
-
-
-def refuse(got, *slips, tolerance=1e-6):
-    """Raise Wrong with the sentence of the first (value, sentence) that `got` agrees with."""
-    for value, sentence in slips:
-        if close(got, value, tolerance):
-            raise Wrong(sentence)
 
 
 EXERCISES = [

@@ -1,0 +1,61 @@
+"""Compare an answer's numbers with the right ones, and with what a slip would have given.
+
+`compare` runs a learner's function beside the right one on several cases; `like`, `close`,
+`multiple` and `refuse` compare single values.
+"""
+
+import torch
+
+from course.classroom.judging import function
+from course.classroom.problems import Wrong
+
+
+def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer", tolerance=1e-6):
+    """Raise Wrong unless `answer(*case)` gives what `right(*case)` gives, for each of `cases`.
+
+    A wrong value is compared with those of `slips`, pairs (function, sentence): the first that
+    gives the same, for the same case, has its sentence raised; else `otherwise` is.  The answer
+    gets copies, and an answer that changes what it was given is wrong too.
+    """
+    for case in cases:
+        given = copied(case)
+        got = like(function(answer)(*given), right(*copied(case)), shape_is)
+        if not close(got, right(*copied(case)), tolerance):
+            values = ((slip(*copied(case)), sentence) for slip, sentence in slips)
+            refuse(got, *values, tolerance=tolerance)
+            raise Wrong(otherwise)
+        if any(isinstance(a, torch.Tensor) and not torch.equal(a, b) for a, b in zip(given, case)):
+            raise Wrong("the value is right, but what the function was given has changed.")
+
+
+def copied(case) -> list:
+    return [each.clone() if isinstance(each, torch.Tensor) else each for each in case]
+
+
+def like(got, right, shape_is="one number per weight"):
+    """The answer as a tensor like `right`.  Raises Wrong where nothing or another shape came."""
+    if got is None:
+        raise Wrong("nothing came back: does the function end in return?")
+    got, right = torch.as_tensor(got).detach(), torch.as_tensor(right)
+    if got.shape != right.shape:
+        raise Wrong(f"{shape_is} has shape {list(right.shape)}, not {list(got.shape)}.")
+    return got.to(right)
+
+
+def multiple(got, right):
+    """c where got = c * right, else None."""
+    c = (got * right).sum() / (right * right).sum()
+    return c if close(got, c * right) else None
+
+
+def close(a, b, tolerance=1e-6) -> bool:
+    """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`."""
+    a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
+    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm())
+
+
+def refuse(got, *slips, tolerance=1e-6):
+    """Raise Wrong with the sentence of the first (value, sentence) that `got` agrees with."""
+    for value, sentence in slips:
+        if close(got, value, tolerance):
+            raise Wrong(sentence)

@@ -1,0 +1,1 @@
+"""Answers to the exercises, one file per notebook: pNN.py has the `GALLERIES` of pNN_name.py."""
