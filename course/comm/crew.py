@@ -16,6 +16,10 @@ from course.comm import nursery
 from course.comm.lane import reserve
 
 
+# Without a name server, torch warns on stderr that it cannot look up names it does not need.
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
 class Nursery:
     """The process that ranks are forked from; it ends when `line`, our socket to it, closes."""
 
@@ -28,7 +32,7 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # an interrupt of the notebook is not for the ranks
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads do not survive a fork
+                env=QUIET | os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads: lost by a fork
             )
         atexit.register(self.close)
 

@@ -1,11 +1,16 @@
 """Take a real photograph by name, list the natural ones, and cut square patches.
 
-The photographs ship inside scikit-image and scikit-learn: nothing is downloaded.
+The photographs ship inside scikit-image and scikit-learn: nothing is downloaded. Larger sets of
+them are fetched once by `python -m course.learning.images stage DIR`.
 """
 
 import difflib
+import math
 
+import numpy as np
 import torch
+
+from course.learning.staging import staged
 
 SCIKIT_IMAGE = (
     *("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel"),
@@ -42,20 +47,68 @@ def natural_images():
     return [photograph(name) for name in NATURAL]
 
 
+def bsds500(split):
+    """The photographs of BSDS500's `split`, "train" (200) or "val" (100): a list as above.
+
+    In the order of their file names; each is [321, 481] or [481, 321].
+    Raises FileNotFoundError where they are not staged. Source: Arbelaez et al. 2011, PAMI 33:898.
+    """
+    if split not in ("train", "val"):
+        raise ValueError(f"a split of BSDS500 is 'train' or 'val', not {split!r}")
+    return [read(path) for path in sorted(staged("bsds500", split).glob("*.jpg"))]
+
+
+def read(path):
+    """The picture in the file `path` (JPEG, PNG, PGM, ...) in grey: float32 [height, width]."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        pixels = picture if picture.mode == "L" else picture.convert("RGB")
+        return grey(np.array(pixels))
+
+
 def patches(image, size, count, seed):
     """`count` squares from random places of `image` [height, width]: [count, size, size], a copy.
 
     Every place is equally likely and squares may overlap.
     """
-    if image.dim() != 2:
-        raise ValueError(f"an image has two axes (height, width), not {list(image.shape)}")
+    check_image(image)
     if not 1 <= size <= min(image.shape):
         raise ValueError(f"a patch of {size} x {size} cannot be cut from {list(image.shape)}")
     if count < 1:
         raise ValueError(f"the number of patches must be at least 1, not {count}")
+    return _cut(image, size, count, torch.Generator().manual_seed(seed))
+
+
+def patches_of_all(images, size, count, seed):
+    """`count` squares from random places of all `images`, mixed: [count, size, size], a copy.
+
+    Every place of every image is equally likely, so larger images give more of them.
+    """
+    places = [math.prod(max(n - size + 1, 0) for n in image.shape) for image in images]
+    if 0 in places or not places:
+        sizes = [list(image.shape) for image in images]
+        raise ValueError(f"a patch of {size} x {size} cannot be cut from every image of {sizes}")
+    if count < 1:
+        raise ValueError(f"the number of patches must be at least 1, not {count}")
     generator = torch.Generator().manual_seed(seed)
-    corners = [torch.randint(n - size + 1, (count,), generator=generator) for n in image.shape]
-    return image.unfold(0, size, 1).unfold(1, size, 1)[tuple(corners)]
+    weights = torch.tensor(places, dtype=torch.float64)
+    of = torch.multinomial(weights, count, replacement=True, generator=generator)
+    cut = images[0].new_empty(count, size, size)
+    for number, image in enumerate(images):
+        mine = of == number
+        cut[mine] = _cut(image, size, int(mine.sum()), generator)
+    return cut
+
+
+def check_image(image):
+    """Raises ValueError unless `image` is floating point, finite and [height, width]."""
+    if image.dim() != 2:
+        raise ValueError(f"an image has two axes (height, width), not {list(image.shape)}")
+    if not image.is_floating_point():
+        raise ValueError(f"an image must be floating point, not {image.dtype}")
+    if not image.isfinite().all():
+        raise ValueError("an image must be finite numbers, and some are nan or infinite")
 
 
 def grey(pixels):
@@ -72,6 +125,11 @@ def grey(pixels):
     if pixels.dim() != 3 or pixels.shape[2] not in (3, 4):
         raise ValueError(f"pixels must be [height, width(, 3 or 4)], not {list(pixels.shape)}")
     return pixels[..., :3].float() @ RED_GREEN_BLUE / 255
+
+
+def _cut(image, size, count, generator):
+    corners = [torch.randint(n - size + 1, (count,), generator=generator) for n in image.shape]
+    return image.unfold(0, size, 1).unfold(1, size, 1)[tuple(corners)]
 
 
 def _from_scikit_image(name):
