@@ -15,7 +15,6 @@ import threading
 from course.comm import nursery
 from course.comm.lane import reserve
 
-
 # Without a name server, torch warns on stderr that it cannot look up names it does not need.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
