@@ -10,7 +10,7 @@ import math
 import numpy as np
 import torch
 
-from course.learning.staging import staged
+from course.learning.staging import main, staged
 
 SCIKIT_IMAGE = (
     *("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel"),
@@ -55,14 +55,22 @@ def bsds500(split):
     """
     if split not in ("train", "val"):
         raise ValueError(f"a split of BSDS500 is 'train' or 'val', not {split!r}")
-    return [read(path) for path in sorted(staged("bsds500", split).glob("*.jpg"))]
+    folder = staged("bsds500", split)
+    if not (paths := sorted(folder.glob("*.jpg"))):
+        raise FileNotFoundError(f"{folder} must hold photographs (*.jpg), and holds none")
+    return [read(path) for path in paths]
 
 
 def read(path):
-    """The picture in the file `path` (JPEG, PNG, PGM, ...) in grey: float32 [height, width]."""
+    """The picture in the file `path` (JPEG, PNG, PGM, ...) in grey: float32 [height, width].
+
+    Raises ValueError for pixels that are not bytes, OSError for a file that holds no picture.
+    """
     from PIL import Image
 
     with Image.open(path) as picture:
+        if picture.mode[0] in "IF":
+            raise ValueError(f"pixels must be bytes, and those of {path} are {picture.mode}")
         pixels = picture if picture.mode == "L" else picture.convert("RGB")
         return grey(np.array(pixels))
 
@@ -72,11 +80,7 @@ def patches(image, size, count, seed):
 
     Every place is equally likely and squares may overlap.
     """
-    check_image(image)
-    if not 1 <= size <= min(image.shape):
-        raise ValueError(f"a patch of {size} x {size} cannot be cut from {list(image.shape)}")
-    if count < 1:
-        raise ValueError(f"the number of patches must be at least 1, not {count}")
+    _check_cut(image, size, count)
     return _cut(image, size, count, torch.Generator().manual_seed(seed))
 
 
@@ -85,18 +89,17 @@ def patches_of_all(images, size, count, seed):
 
     Every place of every image is equally likely, so larger images give more of them.
     """
-    places = [math.prod(max(n - size + 1, 0) for n in image.shape) for image in images]
-    if 0 in places or not places:
-        sizes = [list(image.shape) for image in images]
-        raise ValueError(f"a patch of {size} x {size} cannot be cut from every image of {sizes}")
-    if count < 1:
-        raise ValueError(f"the number of patches must be at least 1, not {count}")
+    if not images:
+        raise ValueError("patches are cut from at least 1 image, not from 0")
+    for image in images:
+        _check_cut(image, size, count)
+    places = [math.prod(n - size + 1 for n in image.shape) for image in images]
     generator = torch.Generator().manual_seed(seed)
-    weights = torch.tensor(places, dtype=torch.float64)
-    of = torch.multinomial(weights, count, replacement=True, generator=generator)
+    likely = torch.tensor(places, dtype=torch.float64)
+    origin = torch.multinomial(likely, count, replacement=True, generator=generator)
     cut = images[0].new_empty(count, size, size)
     for number, image in enumerate(images):
-        mine = of == number
+        mine = origin == number
         cut[mine] = _cut(image, size, int(mine.sum()), generator)
     return cut
 
@@ -127,6 +130,14 @@ def grey(pixels):
     return pixels[..., :3].float() @ RED_GREEN_BLUE / 255
 
 
+def _check_cut(image, size, count):
+    check_image(image)
+    if not 1 <= size <= min(image.shape):
+        raise ValueError(f"a patch of {size} x {size} cannot be cut from {list(image.shape)}")
+    if count < 1:
+        raise ValueError(f"the number of patches must be at least 1, not {count}")
+
+
 def _cut(image, size, count, generator):
     corners = [torch.randint(n - size + 1, (count,), generator=generator) for n in image.shape]
     return image.unfold(0, size, 1).unfold(1, size, 1)[tuple(corners)]
@@ -143,3 +154,7 @@ def _from_scikit_learn(name):
     from sklearn.datasets import load_sample_image
 
     return load_sample_image(f"{name}.jpg").copy()
+
+
+if __name__ == "__main__":
+    main()
