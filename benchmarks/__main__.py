@@ -4,11 +4,11 @@ import argparse
 import pathlib
 import sys
 
-from benchmarks import all_reduce, checking, launching, local_linear
+from benchmarks import all_reduce, checking, launching, local_linear, selectivity
 from benchmarks.report import heading
 
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module
-              for module in (launching, all_reduce, checking, local_linear)}  # fmt: skip
+              for module in (launching, all_reduce, checking, local_linear, selectivity)}  # fmt: skip
 
 
 def main(arguments=None):
