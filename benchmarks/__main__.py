@@ -7,8 +7,8 @@ import sys
 from benchmarks import all_reduce, checking, launching, local_linear, selectivity
 from benchmarks.report import heading
 
-BENCHMARKS = {module.__name__.rpartition(".")[2]: module
-              for module in (launching, all_reduce, checking, local_linear, selectivity)}  # fmt: skip
+MODULES = (launching, all_reduce, checking, local_linear, selectivity)
+BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 def main(arguments=None):
