@@ -4,10 +4,10 @@ import argparse
 import pathlib
 import sys
 
-from benchmarks import all_reduce, checking, launching, local_linear, selectivity
+from benchmarks import all_reduce, checking, launching, local_linear, selectivity, sparse_coding
 from benchmarks.report import heading
 
-MODULES = (launching, all_reduce, checking, local_linear, selectivity)
+MODULES = (launching, all_reduce, checking, sparse_coding, local_linear, selectivity)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
