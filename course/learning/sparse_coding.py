@@ -12,8 +12,10 @@ import torch
 from torch.nn.functional import pad
 
 BLOCK = 256  # patches at a time: what is done with them stays in the cache
-MOST_TURNS = 5_000  # about ten suffice, some hundred where there are as many atoms as pixels
-RETUNED = (12, 24, 48, 96, 192, 384)  # turns at which patches still left are large for their rho
+MOST_TURNS = (
+    3_000  # about ten suffice; the lower the penalty, the more: hundreds at 1 % of the pull
+)
+RETUNED = (12, 24, 192, 1_536)  # turns at which what is left is walked in larger strides
 
 
 class Codes(NamedTuple):
@@ -261,7 +263,8 @@ def _solve(patches, dictionary, start, tolerance, positive):
     """Codes for the penalty 1, and which of them [count] miss `tolerance` by rounding errors."""
     walk = _Walk(patches, dictionary, start, positive)
     values, (kkt, gap, reached) = start.clone(), walk.judged(slice(None), start)[1:]
-    noise = 4 * torch.finfo(patches.dtype).eps * patches.norm(dim=1)
+    longest = dictionary.norm(dim=1).amax()
+    noise = 4 * torch.finfo(patches.dtype).eps * longest * patches.norm(dim=1)  # of the pull
     left = noise.argsort()  # strong patches use many atoms: neighbours have equal work
     for turn in range(MOST_TURNS):
         left = left[gap[left] > noise[left].clamp(min=tolerance) * reached[left]]

@@ -18,6 +18,7 @@ from course.learning.sparse_coding import (
     soft_threshold,
     splitting,
 )
+from course.learning.whitening import whitened_patches
 
 GOLDEN = torch.tensor([[1, 0.3], [0.5, 1], [0.2, 0.4]], dtype=torch.float64)
 STEPPING = [ista, fista, coordinate_descent, splitting]
@@ -284,6 +285,15 @@ def test_patches_that_need_as_many_atoms_as_they_have_pixels_settle(strength, pe
     found = encode(patches, dictionary, penalty)
     assert (found.gap <= 1e-6 * objective(patches, dictionary, found.values, penalty)).all()
     assert (found.values[-1] != 0).sum() >= 11
+
+
+@pytest.mark.parametrize("length", [1, 14])
+def test_penalties_of_a_hundredth_of_the_pull_settle(length):
+    """Strides that became ever larger, in steps of 3 up to 729, never arrived at such codes."""
+    patches, dictionary = whitened_patches(14, 20, seed=0), drawn(392, 196).float()
+    dictionary = length * dictionary / dictionary.norm(dim=1, keepdim=True)
+    codes = encode(patches, dictionary, 0.1 * length)
+    assert (codes.gap <= 5e-6 * objective(patches, dictionary, codes.values, 0.1 * length)).all()
 
 
 def test_patches_that_do_not_settle_are_counted(monkeypatch):
