@@ -120,9 +120,13 @@ class Communicator:
 
     # All ranks together
 
+    def clock(self) -> float:
+        """Seconds by this world's clock: the machine's, or the imagined cluster's."""
+        return self._wire.clock()
+
     def barrier(self):
         """Return once every rank has called it.  Cost: ceil(lg p) steps of empty messages."""
-        nothing, step = torch.empty(0), 1
+        nothing, step = torch.empty(0, dtype=torch.uint8, device="cpu"), 1
         with self.collective("barrier"):
             while step < self.size:
                 ahead, behind = (self.rank + step) % self.size, (self.rank - step) % self.size
@@ -220,7 +224,7 @@ class Communicator:
         if not (isinstance(tag, int) and 0 <= tag <= LAST_TAG):
             rule = f"a tag is a whole number from 0 to {LAST_TAG}"
             raise ValueError(f"rank {self.rank}: {rule}, not {tag!r}")
-        nbytes = x.numel() * x.element_size()
+        nbytes = x.nbytes
         return Envelope(self._group, self._number, tag, DTYPES.index(x.dtype), nbytes)
 
     def _member(self, rank, verb) -> int:
@@ -237,7 +241,7 @@ class Communicator:
         """Meter and trace a message that is through."""
         x, source = handle.tensor, getattr(handle._request, "source", None)
         peer = self.members[handle.peer] if source is None else source
-        nbytes = x.numel() * x.element_size()
+        nbytes = x.nbytes
         self._wire.meter.count(handle.operation, nbytes)
         self._wire.trace.append(Event(
             self.members[self.rank], handle.operation, peer, handle.tag, nbytes,

@@ -1,0 +1,1 @@
+"""The machine room: devices and links with their figures, clusters as graphs."""

@@ -1,0 +1,74 @@
+"""Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, the
+machine of Coates et al. 2013.
+
+Nodes that compute have an attribute `device` and are numbered in the order of ranks; `server` says
+in which machine they are.  Edges are cables of so much in each direction.
+"""
+
+import networkx as nx
+
+from course.cluster.hardware import FDR, GTX_680, PCIE_3
+
+
+def one_switch(count: int, device, cable) -> nx.Graph:
+    """`count` devices, each in a server of its own, on one switch: a message crosses two cables."""
+    graph = nx.Graph()
+    for number in range(count):
+        _plug(graph, f"gpu {number}", "switch", cable, device=device, server=number)
+    return graph
+
+
+def pcie_tree(switches: int, per_switch: int, device, cable=PCIE_3) -> nx.Graph:
+    """One server: `per_switch` devices on each PCIe switch, all switches on the CPU.
+
+    The cable of a switch to the CPU is shared by its devices.
+    """
+    graph = nx.Graph()
+    for number in range(switches * per_switch):
+        switch = f"switch {number // per_switch}"
+        _plug(graph, f"gpu {number}", switch, cable, device=device, server=0)
+        _plug(graph, switch, "cpu", cable)
+    return graph
+
+
+def fat_tree(leaves: int, per_leaf: int, device, cable, oversubscription: float = 1) -> nx.Graph:
+    """`leaves` switches with `per_leaf` devices each, and per_leaf / oversubscription switches
+    above them, each on every leaf.
+
+    Raises ValueError if that is not a whole number.  Source: Leiserson 1985.
+    """
+    spines = per_leaf / oversubscription
+    if spines != int(spines) or spines < 1:
+        raise ValueError(
+            f"{per_leaf} cables down and an oversubscription of {oversubscription} make "
+            f"{spines:g} cables up, which is no whole number of switches"
+        )
+    graph = nx.Graph()
+    for number in range(leaves * per_leaf):
+        leaf = f"leaf {number // per_leaf}"
+        _plug(graph, f"gpu {number}", leaf, cable, device=device, server=number)
+    for leaf in range(leaves):
+        for spine in range(int(spines)):
+            _plug(graph, f"leaf {leaf}", f"spine {spine}", cable)
+    return graph
+
+
+def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
+    """Servers of four GTX 680 with one FDR InfiniBand adapter each, on one switch.
+
+    The GPUs of a server share its adapter.  Found: 16 servers; seed C, K: four GPUs and one adapter
+    each.  Assumed: each GPU on PCIe 3.0 x16, the adapter no narrower than its cable.
+    """
+    graph = nx.Graph()
+    for number in range(servers * per_server):
+        server = number // per_server
+        _plug(graph, f"gpu {number}", f"server {server}", PCIE_3, device=GTX_680, server=server)
+    for server in range(servers):
+        _plug(graph, f"server {server}", "infiniband", FDR)
+    return graph
+
+
+def _plug(graph, one, other, cable, **attributes):
+    """Connect two nodes with a cable; `attributes` are those of the first."""
+    graph.add_node(one, **attributes)
+    graph.add_edge(one, other, latency_s=cable.latency_s, bytes_per_s=cable.bytes_per_s)

@@ -1,0 +1,42 @@
+"""Figures that belong together fit together."""
+
+import pytest
+
+from course.cluster import hardware
+from course.cluster.hardware import (
+    EDR,
+    ETHERNET_1G,
+    FDR,
+    GTX_680,
+    NVLINK_P100,
+    PCIE_3,
+    Cable,
+    Device,
+)
+
+PARTS = [part for part in vars(hardware).values() if isinstance(part, Cable | Device)]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_figure_has_a_source_and_a_size(part):
+    assert part.source
+    assert all(value > 0 for value in part[1:-1])
+
+
+def test_payload_is_what_64_of_66_bits_leave():
+    assert FDR.bytes_per_s * 8 == pytest.approx(4 * 14.0625e9 * 64 / 66, rel=1e-3)
+    assert EDR.bytes_per_s * 8 == pytest.approx(4 * 25.78125e9 * 64 / 66, rel=1e-3)
+    assert PCIE_3.bytes_per_s * 8 == pytest.approx(16 * 8e9 * 128 / 130, rel=1e-3)
+    assert NVLINK_P100.bytes_per_s == 4 * 20e9
+
+
+def test_a_billion_parameters_take_half_a_minute_on_ethernet():
+    """Deck C: 1 B parameters = 30 s; 0.8 s for 1 MB of neurons of 100 images."""
+    assert 4e9 / ETHERNET_1G.bytes_per_s == 32.0
+    assert 100e6 / ETHERNET_1G.bytes_per_s == 0.8
+    assert 4e9 / FDR.bytes_per_s == pytest.approx(0.59, abs=0.005)
+
+
+def test_a_gtx_680_is_a_third_used_at_one_teraflop():
+    assert 1e12 / GTX_680.flops_per_s == pytest.approx(1 / 3, abs=0.01)
+    assert GTX_680.flops_per_s / GTX_680.memory_bytes_per_s == pytest.approx(16, abs=0.1)
