@@ -4,10 +4,18 @@ import argparse
 import pathlib
 import sys
 
-from benchmarks import all_reduce, checking, launching, local_linear, selectivity, sparse_coding
+from benchmarks import (
+    all_reduce,
+    checking,
+    launching,
+    local_linear,
+    selectivity,
+    simulator,
+    sparse_coding,
+)
 from benchmarks.report import heading
 
-MODULES = (launching, all_reduce, checking, sparse_coding, local_linear, selectivity)
+MODULES = (launching, all_reduce, checking, simulator, sparse_coding, local_linear, selectivity)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
