@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from course.learning.descent import batches
+from course.learning.rows import check_rows
 
 
 class AutoEncoder(NamedTuple):
@@ -98,7 +99,7 @@ def scaled(patches):
     Each loses its mean; 3 standard deviations of all pixels, either way, become 0.1 and 0.9.
     Source: the exercise «Sparse Autoencoder» of Stanford's CS294A, 2011.
     """
-    _check_rows(patches)
+    check_rows("patches", patches)
     patches = patches - patches.mean(dim=1, keepdim=True)
     limit = 3 * patches.square().mean().sqrt()
     if not limit > 0:
@@ -248,22 +249,12 @@ def _check_sparse(network, patches, target, decay, sparsity, linear):
 
 
 def _check_patches(patches, filters):
-    _check_rows(patches)
+    check_rows("patches", patches)
     if patches.shape[1] != filters.shape[1] or patches.dtype != filters.dtype:
         raise ValueError(
             f"patches of {patches.shape[1]} pixels ({patches.dtype}) do not fit a network for "
             f"{filters.shape[1]} ({filters.dtype})"
         )
-
-
-def _check_rows(patches):
-    if patches.dim() != 2 or 0 in patches.shape or not patches.is_floating_point():
-        raise ValueError(
-            "patches must be floating point rows [1 or more, pixels], "
-            f"not {patches.dtype} {list(patches.shape)}"
-        )
-    if not patches.isfinite().all():
-        raise ValueError("patches must be finite numbers, and some are nan or infinite")
 
 
 def _check_count(count, of):

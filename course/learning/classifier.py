@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from course.learning.rows import check_rows
+
 MOST_STEPS = 30  # ten are enough; after 40, rounding would pass a missing minimum off as one
 
 
@@ -23,7 +25,7 @@ class Classifier(NamedTuple):
 
     def scores(self, features):
         """Log odds of class 1 for `features` [count, features]: [count]."""
-        _check_features(features)
+        check_rows("features", features)
         if features.shape[1] != len(self.weights):
             raise ValueError(f"{len(self.weights)} features were learned, not {features.shape[1]}")
         rows = features.to(self.weights)
@@ -48,7 +50,7 @@ def fit(features, labels, *, decay, tolerance=1e-9):
     Raises ArithmeticError where decay 0 leaves no minimum, as for separable classes.
     Source: Hastie, Tibshirani and Friedman 2009, section 4.4.1.
     """
-    _check_features(features)
+    check_rows("features", features)
     _check_labels(features, labels)
     _check_training(features, labels, decay)
     mean, spread = features.double().mean(dim=0), features.double().std(dim=0, correction=0)
@@ -111,16 +113,6 @@ def _share(rows, labels, decays, weights, step):
     while cost(weights - share * step) > before + 1e-12 and share > 1e-6:
         share /= 2
     return share
-
-
-def _check_features(features):
-    if features.dim() != 2 or not features.is_floating_point() or not len(features):
-        raise ValueError(
-            "features must be floating point [1 or more, features], "
-            f"not {features.dtype} {list(features.shape)}"
-        )
-    if not features.isfinite().all():
-        raise ValueError("features must be finite numbers, and some are nan or infinite")
 
 
 def _check_labels(features, labels):

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 
 from course.learning.descent import batches
-from course.learning.sparse_coding import check_rows, objective, splitting
+from course.learning.rows import check_rows
+from course.learning.sparse_coding import objective, splitting
 
 STEPS = 6  # of the walk towards the codes of a batch: what they still lack, later batches even out
 TOGETHER = 49  # atoms updated at a time

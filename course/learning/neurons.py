@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import affine_grid, grid_sample
 
 from course.learning.classifier import split
+from course.learning.rows import check_rows
 
 THRESHOLDS = 20
 SMALLEST_STEP = 1e-6
@@ -185,13 +186,7 @@ def _half(labels, groups, seed):
 
 
 def _check(responses, labels):
-    if responses.dim() != 2 or 0 in responses.shape or not responses.is_floating_point():
-        raise ValueError(
-            "responses must be floating point [1 or more, 1 or more neurons], "
-            f"not {responses.dtype} {list(responses.shape)}"
-        )
-    if not responses.isfinite().all():
-        raise ValueError("responses must be finite numbers, and some are nan or infinite")
+    check_rows("responses", responses)
     if labels.shape != responses.shape[:1]:
         raise ValueError(f"{len(responses)} frames need as many labels, not {list(labels.shape)}")
     if sorted(labels.unique().tolist()) != [0, 1]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from course.learning.images import check_image, natural_images, patches_of_all
+from course.learning.rows import check_rows
 
 
 class Whitening(NamedTuple):
@@ -110,7 +111,7 @@ def zca(patches, eps):
     they hardly vary from being blown up. Costs one eigendecomposition of [pixels, pixels].
     Source: Bell and Sejnowski 1997, Vision Research 37:3327.
     """
-    _check_rows(patches)
+    check_rows("patches", patches, least=2)
     mean = patches.mean(dim=0)
     centred = patches - mean
     variances, directions = torch.linalg.eigh(centred.T @ centred / len(patches))
@@ -124,13 +125,3 @@ def zca(patches, eps):
     spread = (variances.clamp(min=0) + eps).sqrt()
     matrix, inverse = ((directions * scale) @ directions.T for scale in (1 / spread, spread))
     return Whitening(matrix, inverse, mean)
-
-
-def _check_rows(patches):
-    if patches.dim() != 2 or len(patches) < 2 or not patches.is_floating_point():
-        raise ValueError(
-            "patches must be floating point rows [2 or more, pixels], "
-            f"not {patches.dtype} {list(patches.shape)}"
-        )
-    if not patches.isfinite().all():
-        raise ValueError("patches must be finite numbers, and some are nan or infinite")

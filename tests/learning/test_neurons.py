@@ -185,10 +185,10 @@ def test_an_invariance_curve_holds_the_mean_responses():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: selectivity(drawn(6), thirds(6)), r"\[1 or more, 1 or more neurons\].*\[6\]"),
-        (lambda: selectivity(drawn(6, 0), thirds(6)), r"1 or more neurons\].*\[6, 0\]"),
+        (lambda: selectivity(drawn(6), thirds(6)), r"1 or more\], not \[6\]"),
+        (lambda: selectivity(drawn(6, 0), thirds(6)), r"1 or more\], not \[6, 0\]"),
         (lambda: selectivity(drawn(6, 2) * math.nan, thirds(6)), "some are nan or infinite"),
-        (lambda: selectivity(thirds(6)[:, None], thirds(6)), "floating point .* torch.int64"),
+        (lambda: selectivity(thirds(6)[:, None], thirds(6)), "floating point, not torch.int64"),
         (lambda: selectivity(drawn(6, 2), thirds(7)), r"6 frames need as many labels, not \[7\]"),
         (lambda: selectivity(drawn(6, 2), thirds(6) * 0), r"0 and 1, both, not \[0\]"),
         (lambda: selectivity(drawn(6, 2), thirds(6) + 1), r"0 and 1, both, not \[1, 2\]"),

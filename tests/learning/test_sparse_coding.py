@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.decomposition import sparse_encode
 
-from course.learning import sparse_coding
+from course.learning import settling
 from course.learning.sparse_coding import (
     Codes,
     certify,
@@ -298,7 +298,7 @@ def test_penalties_of_a_hundredth_of_the_pull_settle(length):
 
 def test_patches_that_do_not_settle_are_counted(monkeypatch):
     patches, dictionary = problem(strength=20)
-    monkeypatch.setattr(sparse_coding, "MOST_TURNS", 1)
+    monkeypatch.setattr(settling, "MOST_TURNS", 1)
     with pytest.raises(ArithmeticError, match=r"\d+ of 30 patches have not settled"):
         encode(patches, dictionary, 0.01)
 

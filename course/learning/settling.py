@@ -1,0 +1,157 @@
+"""Settle which atoms sparse codes use and with which signs, then solve for their weights exactly.
+
+A `Walk` takes the steps, `settled` goes on until a `proof` holds for every patch. All for the
+penalty 1: sparse_coding.py, which these serve, divides patches by theirs.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import pad
+
+BLOCK = 256  # patches at a time: what is done with them stays in the cache
+MOST_TURNS = 3_000  # about ten suffice; hundreds where the penalty is 1 % of the strongest pull
+RETUNED = (12, 24, 192, 1_536)  # turns at which what is left is walked in larger strides
+
+
+class Codes(NamedTuple):
+    """Codes `values` [count, atoms] after `iterations`, and two proofs [count] of their quality.
+
+    kkt is the largest violation of the conditions for a minimum; the objective is at most `gap`
+    above its minimum, whatever that is.
+    """
+
+    values: torch.Tensor
+    kkt: torch.Tensor
+    gap: torch.Tensor
+    iterations: int
+
+
+def soft_threshold(values, threshold, positive=False):
+    """`values` moved towards 0 by `threshold`, and not past it; if `positive`, never below 0."""
+    if positive:
+        return (values - threshold).clamp(min=0)
+    return values - values.clamp(-threshold, threshold)
+
+
+def proof(codes, pull, squared, penalty, positive):
+    """kkt and gap [count] of codes, from pull = (x - z D) D^T and squared = ||x - z D||^2."""
+    used = (pull - penalty * codes.sign()).abs()
+    unused = ((pull if positive else pull.abs()) - penalty).clamp(min=0)
+    kkt = torch.where(codes == 0, unused, used).amax(dim=1)
+    # Where |D y| <= penalty, x y - 1/2 ||y||^2 is at most the minimum (Fenchel's dual). Take
+    # y = scale (x - z D): the objective is above that by a sum of terms, none below 0,
+    # 1/2 (1 - scale)^2 ||x - z D||^2 + sum_j (penalty |z_j| - scale pull_j z_j).
+    scale = penalty / (penalty + unused.amax(dim=1, keepdim=True))
+    rest = (penalty * codes.abs() - scale * pull * codes).sum(dim=1).clamp(min=0)
+    return kkt, (1 - scale[:, 0]) ** 2 * squared / 2 + rest
+
+
+class Walk:
+    """Douglas-Rachford splitting for the penalty 1.
+
+    Codes are the soft-thresholded `state`; at the minimum it stands still at codes + pull / rho.
+    """
+
+    def __init__(self, patches, dictionary, start, positive):
+        self.patches, self.dictionary, self.positive = patches, dictionary, positive
+        self.gram = dictionary @ dictionary.T
+        self.factor(0.7 * self.gram.diagonal().mean().item())
+        self.first = 2 if start.any() else 10
+        self.state = start + (patches - start @ dictionary) @ dictionary.T / self.rho
+
+    def tune(self, rho):
+        """Walk on with another `rho`: where codes are large, a small one takes larger strides."""
+        codes = self.shrunk(self.state)
+        self.state = codes + (self.state - codes) * (self.rho / rho)
+        self.factor(rho)
+
+    def factor(self, rho):
+        """What a step needs to solve the squared error at once."""
+        self.rho, dictionary = rho, self.dictionary
+        # (D D^T + rho)^-1 = (1 - D (D^T D + rho)^-1 D^T) / rho, in pixels because they are fewer.
+        ridge = rho * torch.eye(dictionary.shape[1]).to(dictionary)
+        filters = dictionary @ torch.linalg.inv(dictionary.T @ dictionary + ridge)
+        self.reflect = torch.eye(len(dictionary)).to(dictionary) - filters @ dictionary.T
+        self.drift = self.patches @ filters.T
+
+    def on(self, rows, turn):
+        """Those of `rows` whose signs have settled after some more steps, and codes for them."""
+        state, drift = self.state.index_select(0, rows), self.drift.index_select(0, rows)
+        for _ in range(2 if turn else self.first):
+            codes = self.step(state, drift)
+        self.state.index_copy_(0, rows, state)
+        signs, codes = codes.sign_(), self.shrunk(state)
+        steady = (codes.sign() != signs).sum(dim=1) <= turn
+        rows, codes = rows[steady], codes[steady]
+        if turn % 8 == 7 or not len(rows):  # should the linear systems be near singular
+            return rows, codes
+        push = (self.patches[rows] - codes @ self.dictionary) @ self.dictionary.T - codes.sign()
+        for some in codes.count_nonzero(dim=1).argsort().split(BLOCK // 4):
+            codes[some] = self.solved(codes[some], push[some])
+        return rows, codes
+
+    def judged(self, rows, codes):
+        """The pull (x - z D) D^T of these codes, their kkt and gap, and their objective."""
+        missed = self.patches[rows] - codes @ self.dictionary
+        pull, squared = missed @ self.dictionary.T, missed.square().sum(dim=1)
+        kkt, gap = proof(codes, pull, squared, 1, self.positive)
+        return pull, kkt, gap, squared / 2 + codes.abs().sum(dim=1)
+
+    def step(self, state, drift):
+        """Moves `state`, with the `drift` of the same rows; returns the codes before."""
+        codes = self.shrunk(state)
+        nearest = torch.addmm(drift, (2 * codes).sub_(state), self.reflect)
+        state.add_(nearest.sub_(codes), alpha=1.8)
+        return codes
+
+    def shrunk(self, state):
+        return soft_threshold(state, 1 / self.rho, self.positive)
+
+    def solved(self, codes, push):
+        """The weights that are best for the atoms and signs of `codes`, where there are such."""
+        nothing = len(self.gram)  # the number of an atom that is not there: lists end with it
+        used = _lists(codes != 0)
+        pairs = (used[:, :, None] * (nothing + 1) + used[:, None, :]).flatten()
+        system = pad(self.gram, (0, 1, 0, 1)).flatten().index_select(0, pairs)
+        system = system.view(*used.shape, -1)
+        system.diagonal(dim1=1, dim2=2).add_(used == nothing)
+        factor, failed = torch.linalg.cholesky_ex(system)
+        goal = pad(push, (0, 1)).gather(1, used).masked_fill(failed[:, None] > 0, 0)
+        change = torch.cholesky_solve(goal[:, :, None], factor)[:, :, 0]
+        solved = pad(codes, (0, 1)).scatter_add(1, used, change)[:, :-1]
+        return solved.clamp(min=0) if self.positive else solved
+
+
+def settled(patches, dictionary, start, tolerance, positive):
+    """Codes for the penalty 1, and which of them [count] miss `tolerance` by rounding errors."""
+    walk = Walk(patches, dictionary, start, positive)
+    values, (kkt, gap, reached) = start.clone(), walk.judged(slice(None), start)[1:]
+    longest = dictionary.norm(dim=1).amax()
+    noise = 4 * torch.finfo(patches.dtype).eps * longest * patches.norm(dim=1)  # of the pull
+    left = noise.argsort()  # strong patches use many atoms: neighbours have equal work
+    for turn in range(MOST_TURNS):
+        left = left[gap[left] > noise[left].clamp(min=tolerance) * reached[left]]
+        if not len(left):
+            return Codes(values, kkt, gap, turn), gap > tolerance * reached
+        if turn in RETUNED:
+            walk.tune(walk.rho / 3)
+        for rows in left.split(BLOCK):
+            rows, found = walk.on(rows, turn)
+            pull, *told = walk.judged(rows, found)
+            better = told[1] < gap[rows] / 2
+            rows, found = rows[better], found[better]
+            for old, new in zip((values, kkt, gap, reached), (found, *(t[better] for t in told))):
+                old[rows] = new
+            walk.state[rows] = found + pull[better] / walk.rho  # go on from there
+    raise ArithmeticError(f"{len(left)} of {len(patches)} patches have not settled")
+
+
+def _lists(mask):
+    """The numbers of the True columns of each row of `mask`, filled up with its width."""
+    counts = mask.sum(dim=1)
+    row, column = mask.nonzero(as_tuple=True)
+    place = torch.arange(len(row), device=mask.device) - (counts.cumsum(0) - counts)[row]
+    lists = torch.full((len(mask), max(int(counts.max()), 1)), mask.shape[1], device=mask.device)
+    lists[row, place] = column
+    return lists
