@@ -1,4 +1,4 @@
-"""Exercises of notebook 03: a penalty, a threshold, FISTA, the best atom, lost lengths."""
+"""Exercises of notebook 03: a penalty, FISTA, the best atom, lost lengths."""
 
 import torch
 
@@ -19,7 +19,7 @@ def penalty_of_silence():
 def check_penalty(answer):
     value, right = number(answer), penalty_of_silence()
     if close(value, right, 1e-3):
-        return "so a flat patch has an empty code: it pulls at nothing."
+        return "with this penalty or more, no pull is worth its price."
     pulls = ATOMS @ PATCH
     slips = (
         (-right, "a pull may be negative, a penalty may not: take its size."),
@@ -44,43 +44,6 @@ def shrink(values, threshold):
     return values.sign() * (values.abs() - threshold).clamp(min=0)
 
 
-SHRINK_SLIPS = (
-    (
-        lambda v, t: (v - t).clamp(min=0),
-        "negative values are lost: with threshold 0.5, -2 becomes -1.5.",
-    ),
-    (lambda v, t: (v.abs() - t).clamp(min=0), "the sizes are right; give each its sign back."),
-    (
-        lambda v, t: v * (v.abs() > t),
-        "small values vanish, and the others stay as they were; they move towards 0, too.",
-    ),
-    (
-        lambda v, t: v.sign() * (v.abs() - t),
-        "small values have come out on the other side of 0; they end at 0.",
-    ),
-    (lambda v, t: v - t, "everything has moved down; negative values move up, towards 0."),
-    (lambda v, t: v.clamp(-t, t), "this is what is taken away, not what is left."),
-    (lambda v, t: v.sign() * (v.abs() + t), "the values have moved away from 0."),
-    (lambda v, t: v * max(0, 1 - t), "every value is moved by the same amount, not by a share."),
-)
-
-
-def check_shrink(answer):
-    cases = [
-        (3 * drawn(*shape, seed=len(shape)), threshold)
-        for shape, threshold in (((7,), 0.5), ((3, 5), 1.25), ((1,), 0.0), ((2, 1, 3), 2.0))
-    ]
-    compare(
-        answer,
-        shrink,
-        cases,
-        SHRINK_SLIPS,
-        otherwise="towards 0 by the threshold, and not past it.",
-        shape_is="the table",
-    )
-    return "it is the whole secret of the zeros: without it, no weight is ever exactly 0."
-
-
 def fista_walk(patch, atoms, penalty, steps):
     """The code [atoms] after so many steps of FISTA, from all zeros."""
     rate = 1 / torch.linalg.matrix_norm(atoms, 2) ** 2
@@ -94,8 +57,24 @@ def fista_walk(patch, atoms, penalty, steps):
     return code
 
 
-def walked(*, more=0, length=1.0, bar=1.0, lead=None, grow=None, pull_at_code=False, out=0):
-    """A wrong walk: more steps, another rate or threshold, another point ahead, another result."""
+def walked(
+    *,
+    more=0,
+    length=1.0,
+    bar=1.0,
+    price=1.0,
+    lead=None,
+    grow=None,
+    at_code=False,
+    out=0,
+    seat=0,
+    back=0,
+):
+    """A wrong walk: more steps, another rate or threshold, another point ahead, another result.
+
+    `seat` and `back`: the move is added to (0) the code or (1) the point ahead, and counted from
+    (0) the code before or (1) the point ahead.
+    """
     lead = lead or (lambda t, t_next: (t - 1) / t_next)
     grow = grow or (lambda t: (1 + (1 + 4 * t**2) ** 0.5) / 2)
 
@@ -105,10 +84,11 @@ def walked(*, more=0, length=1.0, bar=1.0, lead=None, grow=None, pull_at_code=Fa
         code = ahead = patch.new_zeros(len(atoms))
         t = 1
         for _ in range(steps + more):
-            at = code if pull_at_code else ahead
+            at = code if at_code else ahead
             moved = ahead + rate * atoms @ (patch - at @ atoms)
-            before, code = code, shrink(moved, penalty * (rate if bar else 1))
-            ahead, t = code + lead(t, grow(t)) * (code - before), grow(t)
+            before, code = code, shrink(moved, price * penalty * (rate if bar else 1))
+            move = lead(t, grow(t)) * (code - (before, ahead)[back])
+            ahead, t = (code, ahead)[seat] + move, grow(t)
         return (code, ahead)[out]
 
     return slip
@@ -119,7 +99,10 @@ FISTA_SLIPS = (
     (walked(more=-1), "one step too few."),
     (walked(more=1), "one step too many."),
     (walked(out=1), "this is the point ahead; the code is what the threshold has left."),
-    (walked(pull_at_code=True), "the missed part is that of the point ahead, not of the code."),
+    (walked(at_code=True), "the missed part is that of the point ahead, not of the code."),
+    (walked(price=0), "nothing is shrunk: the soft threshold is missing."),
+    (walked(seat=1), "look ahead from the new code, not from the old point ahead."),
+    (walked(back=1), "the move is new code - old code, not new code - point ahead."),
     (walked(bar=0), "the threshold of a step is rate * penalty, not the penalty."),
     (walked(lead=lambda t, t_next: (t_next - 1) / t_next),
      "t has grown too early: the lead is (old t - 1) / new t."),
@@ -243,7 +226,7 @@ def step_of_learning_with_a_bug(patches, atoms, penalty, rate):
 
 # How the rows may come out where they should have length 1, and what to say.
 LENGTHS = (
-    (lambda d: d, "the atoms are not scaled at all now: they grow even faster."),
+    (lambda d: d, "after the step the atoms are not scaled: they grow even faster."),
     (lambda d: d / d.norm(dim=1).mean(), "the atoms have length 1 only on average."),
     (lambda d: d / d.norm(dim=1).max(), "the longest atom has length 1, all others are shorter."),
     (lambda d: d / d.norm(), "all atoms together have length 1; each one should."),
@@ -307,17 +290,6 @@ EXERCISES = [
             "a weight stays at 0 as long as its pull, up or down, is no larger than the penalty.",
         ),
         penalty_of_silence,
-    ),
-    Exercise(
-        "shrink",
-        "write shrink(values, threshold): every value moved towards 0 by the threshold, and not "
-        "past it.",
-        check_shrink,
-        (
-            "treat the size and the sign of a value separately.",
-            "values.sign() and values.abs(); clamp(min=0) stops at 0.",
-        ),
-        shrink,
     ),
     Exercise(
         "fista_walk",

@@ -123,6 +123,18 @@ DELTA_SLIPS = (
         "delta2 is that of each patch: the mean over the patches is taken later.",
     ),
     (
+        lambda d, w, a, t, s: hidden_delta(d, w, a, t, s) / len(a),
+        "delta2 is that of each patch: the mean over the patches is taken later.",
+    ),
+    (
+        lambda d, w, a, t, s: d @ w + s * activity_slope(t, a.mean(dim=0)) * a * (1 - a),
+        "the blame goes through the sigmoid, too: brackets around blame + push.",
+    ),
+    (
+        lambda d, w, a, t, s: s * (d @ w + activity_slope(t, a.mean(dim=0))) * a * (1 - a),
+        "only the push is multiplied by sparsity, not the blame.",
+    ),
+    (
         lambda d, w, a, t, s: (d @ w + activity_slope(t, a.mean(dim=0))) * a * (1 - a),
         "sparsity times the push: that factor is missing.",
     ),
@@ -182,6 +194,11 @@ LENGTH_SLIPS = (
     (projected(power=2), "divided by the length twice: once is right."),
     (projected(share=-1), "the part along v has been added; it must go."),
     (projected(direction=0), "take the part along v / |v|, not along v itself."),
+    (projected(direction=0.5), "in the part along v, |v| stands below twice: once for each v."),
+    (
+        lambda v, g: g - (g * v).sum(dim=1, keepdim=True) * v / v.norm(dim=1, keepdim=True) ** 3,
+        "divide all that is left by the length: brackets around the difference.",
+    ),
     (lambda v, g: v / v.norm(dim=1, keepdim=True), "these are the filters u, not slopes in v."),
     (
         lambda v, g: g / g.norm(dim=1, keepdim=True),

@@ -1,4 +1,4 @@
-"""A penalty, a threshold, a walk, an atom and a repaired step: answers that were really likely."""
+"""A penalty, a walk, an atom and a repaired step: answers that were really likely."""
 
 from functools import partial
 
@@ -7,88 +7,6 @@ import torch
 from course.classroom.problems import p03_sparse_coding as p03
 from course.learning import sparse_coding
 from tests.classroom.gallery import Gallery
-
-# The soft threshold
-
-
-def shrink_stub(values, threshold):
-    """Values of any shape moved towards 0 by the threshold, and not past it."""
-    ...
-
-
-def shrink_by_what_is_taken(values, threshold):
-    return values - values.clamp(-threshold, threshold)
-
-
-def shrink_by_both_sides(values, threshold):
-    return (values - threshold).clamp(min=0) + (values + threshold).clamp(max=0)
-
-
-def shrink_one_by_one(values, threshold):
-    small = [0.0 if abs(v) <= threshold else v - threshold * (1 if v > 0 else -1)
-             for v in values.flatten().tolist()]  # fmt: skip
-    return torch.tensor(small, dtype=values.dtype).reshape(values.shape)
-
-
-def shrink_positive_only(values, threshold):
-    return torch.relu(values - threshold)
-
-
-def shrink_without_sign(values, threshold):
-    return torch.relu(values.abs() - threshold)
-
-
-def shrink_hard(values, threshold):
-    return torch.where(values.abs() > threshold, values, 0)
-
-
-def shrink_past_zero(values, threshold):
-    return values - threshold * values.sign()
-
-
-def shrink_down(values, threshold):
-    return values - threshold
-
-
-def shrink_the_rest(values, threshold):
-    return values.clamp(min=-threshold, max=threshold)
-
-
-def shrink_outwards(values, threshold):
-    return values + threshold * values.sign()
-
-
-def shrink_by_a_share(values, threshold):
-    return values * max(0.0, 1 - threshold)
-
-
-def shrink_one_number(values, threshold):
-    return max(abs(values.flatten()[0]) - threshold, 0)
-
-
-def shrink_in_place(values, threshold):
-    right = p03.shrink(values, threshold)
-    values -= threshold
-    return right
-
-
-def shrink_flat(values, threshold):
-    return p03.shrink(values.flatten(), threshold)
-
-
-def shrink_that_prints(values, threshold):
-    p03.shrink(values, threshold).tolist()
-
-
-def shrink_in_an_if(values, threshold):
-    if values > threshold:
-        return values - threshold
-    return 0 if values > -threshold else values + threshold
-
-
-def shrink_twice(values, threshold):
-    return p03.shrink(values, 2 * threshold)
-
 
 # The walk
 
@@ -149,6 +67,30 @@ def a_walk(patch, atoms, penalty, steps, *, length=1.0, curvature=2.0, power=2, 
         t = t_next if early else t
         ahead, code, t = new + back * (t - one) / t_next * (new - code), new, t_next
     return (code, ahead)[out]
+
+
+def a_lead(patch, atoms, penalty, steps, *, shrunk=True, ahead_of):
+    """FISTA of a learner whose point ahead is `ahead_of(code, before, ahead, share)`."""
+    L = torch.linalg.matrix_norm(atoms, 2) ** 2
+    code, ahead, t = patch.new_zeros(len(atoms)), patch.new_zeros(len(atoms)), 1
+    for _ in range(steps):
+        new = ahead + atoms @ (patch - ahead @ atoms) / L
+        new = p03.shrink(new, penalty / L) if shrunk else new
+        t_next = (1 + (1 + 4 * t**2) ** 0.5) / 2
+        ahead, code, t = ahead_of(new, code, ahead, (t - 1) / t_next), new, t_next
+    return code
+
+
+def walk_without_a_threshold(*case):
+    return a_lead(*case, shrunk=False, ahead_of=lambda z, z0, y, share: z + share * (z - z0))
+
+
+def walk_that_leads_from_ahead(*case):
+    return a_lead(*case, ahead_of=lambda z, z0, y, share: y + share * (z - z0))
+
+
+def walk_that_moves_from_ahead(*case):
+    return a_lead(*case, ahead_of=lambda z, z0, y, share: z + share * (z - y))
 
 
 def walk_of_a_row(patch, atoms, penalty, steps):
@@ -369,32 +311,14 @@ GALLERIES = [
         },
     ),
     Gallery(
-        "shrink",
-        shrink_stub,
-        [p03.shrink, shrink_by_what_is_taken, shrink_by_both_sides, shrink_one_by_one],
-        {
-            "negative values are lost": shrink_positive_only,
-            "give each its sign back.": shrink_without_sign,
-            "they move towards 0, too.": shrink_hard,
-            "on the other side of 0": shrink_past_zero,
-            "everything has moved down": shrink_down,
-            "this is what is taken away": shrink_the_rest,
-            "moved away from 0": shrink_outwards,
-            "not by a share": shrink_by_a_share,
-            "the table has shape [7], not [].": shrink_one_number,
-            "what the function was given has changed.": shrink_in_place,
-            "the table has shape [3, 5], not [15].": shrink_flat,
-            "nothing came back": shrink_that_prints,
-            "more than one value is ambiguous": shrink_in_an_if,
-            "towards 0 by the threshold, and not past it.": shrink_twice,
-        },
-    ),
-    Gallery(
         "fista_walk",
         walk_stub,
         [p03.fista_walk, walk_of_the_package, walk_by_the_gram_matrix],
         {
             "this is ISTA": walk_of_ista,
+            "the soft threshold is missing.": walk_without_a_threshold,
+            "look ahead from the new code": walk_that_leads_from_ahead,
+            "the move is new code - old code": walk_that_moves_from_ahead,
             "one step too few.": walk_one_too_few,
             "one step too many.": walk_one_too_many,
             "this is the point ahead": partial(a_walk, out=1),
@@ -442,7 +366,7 @@ GALLERIES = [
         p03.step_of_learning_with_a_bug,
         [p03.step_of_learning, step_by_normalize, step_atom_by_atom, step_of_at_most_1],
         {
-            "not scaled at all now": step_without_lengths,
+            "the atoms are not scaled:": step_without_lengths,
             "length 1 only on average": step_of_another_average,
             "the longest atom has length 1": step_by_the_longest,
             "all atoms together have length 1": step_of_a_whole,

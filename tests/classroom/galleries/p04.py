@@ -172,6 +172,20 @@ def delta_summed(delta3, decoder, codes, target, sparsity):
     return p04.hidden_delta(delta3, decoder, codes, target, sparsity).mean(dim=0)
 
 
+def delta_averaged(delta3, decoder, codes, target, sparsity):
+    return p04.hidden_delta(delta3, decoder, codes, target, sparsity) / codes.shape[0]
+
+
+def delta_with_the_bracket_too_late(delta3, decoder, codes, target, sparsity):
+    push = sparsity * p04.activity_slope(target, codes.mean(dim=0))
+    return delta3 @ decoder + push * (codes - codes**2)
+
+
+def delta_all_times_sparsity(delta3, decoder, codes, target, sparsity):
+    blame = delta3 @ decoder + p04.activity_slope(target, codes.mean(dim=0))
+    return sparsity * blame * (codes - codes**2)
+
+
 def delta_in_place(delta3, decoder, codes, target, sparsity):
     delta2 = p04.hidden_delta(delta3, decoder, codes, target, sparsity)
     codes *= 1 - codes
@@ -261,6 +275,18 @@ def length_keeping_the_wrong_part(filters, slopes):
 
 def length_without_keepdim(filters, slopes):
     return slopes / filters.norm(dim=1)
+
+
+def length_with_one_length_too_few(filters, slopes):
+    lengths = filters.norm(dim=1, keepdim=True)
+    along = (slopes * filters).sum(dim=1, keepdim=True)
+    return (slopes - along * filters / lengths) / lengths
+
+
+def length_without_brackets(filters, slopes):
+    lengths = filters.norm(dim=1, keepdim=True)
+    u = filters / lengths
+    return slopes - (slopes * u).sum(dim=1, keepdim=True) * u / lengths
 
 
 def length_in_place(filters, slopes):
@@ -404,6 +430,9 @@ GALLERIES = [
             "each unit has a mean code of its own.": delta_of_one_mean,
             "the push has the wrong sign.": delta_pushed_the_wrong_way,
             "the mean over the patches is taken later": delta_divided_by_the_patches,
+            "delta2 is that of each patch": delta_averaged,
+            "brackets around blame + push": delta_with_the_bracket_too_late,
+            "only the push is multiplied by sparsity": delta_all_times_sparsity,
             "sparsity times the push": delta_without_the_factor,
             "the push is the slope of KL, not KL itself.": delta_pushed_by_the_price,
             "KL is taken of a unit's mean code": delta_of_every_code,
@@ -426,6 +455,8 @@ GALLERIES = [
             "divided by the length twice": length_divided_twice,
             "the part along v has been added": length_with_a_plus,
             "take the part along v / |v|": length_along_v_itself,
+            "|v| stands below twice": length_with_one_length_too_few,
+            "brackets around the difference": length_without_brackets,
             "these are the filters u": length_forward,
             "not the slopes are made 1 long": length_of_the_slopes,
             "this is the length of all together": length_of_all_together,
