@@ -1,0 +1,1 @@
+"""Ways to train on many ranks, built on messages and collectives."""
