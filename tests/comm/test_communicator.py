@@ -372,3 +372,15 @@ def all_calls(comm):
 def test_a_world_of_one_has_every_call():
     expected = ("<rank 0 of 1 in world, node 0>", 1, [1.0, 1.0, 1.0], "cpu")
     assert run(all_calls, 1) == [expected]
+
+
+def meet_with_a_dtype_of_ones_own(comm):
+    torch.set_default_dtype(torch.float64 if comm.rank else torch.float32)
+    before = comm.clock()
+    comm.barrier()
+    return comm.clock() >= before
+
+
+def test_a_barrier_does_not_ask_what_ranks_compute_in():
+    """Its empty messages had the rank's default dtype: ranks that differed in it did not meet."""
+    assert run(meet_with_a_dtype_of_ones_own, 3) == [True] * 3
