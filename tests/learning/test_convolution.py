@@ -6,17 +6,10 @@ import torch
 from torch.nn.functional import conv2d
 
 from course.learning import convolution, images
+from tests.learning.oracle import as_torch_does, drawn, same
 
 METHODS = [convolution.direct, convolution.gemm, convolution.fft]
 every_method = pytest.mark.parametrize("method", METHODS)
-
-
-def drawn(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def same(ours, theirs):
-    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
 @every_method
@@ -25,17 +18,7 @@ def same(ours, theirs):
 def test_outputs_and_both_gradients_are_those_of_torch(method, taps, groups):
     for stride, padding, dilation in itertools.product([1, 2, 3], [0, 1, 4], [1, 2]):
         how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        inputs = drawn(2, 6, 9, 14).requires_grad_()
-        filters = drawn(12, 6 // groups, *taps, seed=1).requires_grad_()
-        ours, theirs = method(inputs, filters, **how), conv2d(inputs, filters, **how)
-        same(ours, theirs)
-        back = drawn(*theirs.shape, seed=2)
-        for mine, its in zip(
-            torch.autograd.grad(ours, (inputs, filters), back),
-            torch.autograd.grad(theirs, (inputs, filters), back),
-            strict=True,
-        ):
-            same(mine, its)
+        as_torch_does(method, (2, 6, 9, 14), (12, 6 // groups, *taps), **how)
 
 
 @every_method

@@ -6,14 +6,7 @@ from torch.nn.functional import conv2d
 
 from course.learning import convolution
 from course.learning.winograd import TRANSFORMS, one_tile, winograd, winograd_multiplications
-
-
-def drawn(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def same(ours, theirs):
-    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
+from tests.learning.oracle import as_torch_does, drawn, same
 
 
 def unit(length, place):
@@ -46,18 +39,8 @@ def test_two_outputs_by_hand_from_four_products():
 @pytest.mark.parametrize("height, width", [(3, 3), (8, 9), (11, 6)])
 def test_outputs_and_both_gradients_are_those_of_torch(tile, groups, height, width):
     for padding in (0, 1, 4):
-        inputs = drawn(2, 6, height, width).requires_grad_()
-        filters = drawn(12, 6 // groups, 3, 3, seed=1).requires_grad_()
-        ours = winograd(inputs, filters, tile=tile, padding=padding, groups=groups)
-        theirs = conv2d(inputs, filters, padding=padding, groups=groups)
-        same(ours, theirs)
-        back = drawn(*theirs.shape, seed=2)
-        for mine, its in zip(
-            torch.autograd.grad(ours, (inputs, filters), back),
-            torch.autograd.grad(theirs, (inputs, filters), back),
-            strict=True,
-        ):
-            same(mine, its)
+        shapes, how = ((2, 6, height, width), (12, 6 // groups, 3, 3)), {"tile": tile}
+        as_torch_does(winograd, *shapes, only_ours=how, padding=padding, groups=groups)
 
 
 def test_views_with_strides_of_their_own():
