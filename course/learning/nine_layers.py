@@ -198,7 +198,7 @@ def objective(stage, x):
 
     The sum over windows of |W^T W x - x|^2, each window by itself, plus penalty times the sum over
     pools of sqrt(0.01 + energy); the filters W are taken at length 1.
-    Source: Le et al. 2012, section 3 (RICA with pools); Coates et al. 2013 (tied, unit length).
+    Source: Le et al. 2012 (RICA with pools); Coates et al. 2013 (tied, unit length).
     """
     layer, x = stage.filters, x / stage.scale
     weight = unit(layer.weight)
