@@ -2,7 +2,8 @@
 
 Every distributed algorithm of this package is a function whose first argument is a communicator.
 With it a rank asks who it is (`rank`, `size`, `node`), moves tensors (`send`, `recv`, `exchange`,
-`isend`, `irecv`), and forms smaller groups (`split`).  What carries the tensors is the *wire*
+`isend`, `irecv`), forms smaller groups (`split`), and lets whole calls run beside its own work
+(`begin`).  What carries the tensors is the *wire*
 underneath: sockets between processes, or whatever else offers the same few calls.
 """
 
@@ -21,6 +22,7 @@ from course.comm.trace import Event
 
 ANY = "any rank"
 LAST_TAG = 2**31 - 1
+BESIDE = ", beside"
 
 
 class Handle:
@@ -54,6 +56,36 @@ class Handle:
         return f"{self.operation} {way} {peer} ({what}){within}"
 
 
+class Begun:
+    """A call that runs beside its rank's own work; what it works on is its own until `wait()`."""
+
+    def __init__(self, companion, call):
+        self._companion, self._work = companion, companion.begin(call)
+
+    def wait(self):
+        """Block until the call has returned: its value.  Raises what it has raised."""
+        self._companion.join(self._work)
+        if self._work.error:
+            raise self._work.error
+        return self._work.value
+
+
+class Common:
+    """`places` [bytes] by rank: each rank of this node writes its own and reads all."""
+
+    def __init__(self, comm, ground):
+        self._comm, self._ground = comm, ground
+        ranks = enumerate(comm.members)
+        self.places = {r: ground.places[m] for r, m in ranks if m in ground.places}
+
+    def meet(self):
+        """Return once all ranks of this node are here: what they wrote before can be read after
+        it.  Cost: no message.  Raises CommTimeout, PeerLost, CommError."""
+        comm = self._comm
+        peers = [comm.members[rank] for rank in self.places if rank != comm.rank]
+        self._ground.meet(peers, f"a meeting of node {comm.node} within {comm._label}")
+
+
 class Communicator:
     """`size` ranks, of which this process is number `rank`; `nodes` are the machines they are on.
 
@@ -65,8 +97,9 @@ class Communicator:
         self._wire, self.members, self.nodes, self.name = wire, tuple(members), tuple(nodes), name
         self.rank, self.size = self.members.index(wire.rank), len(self.members)
         self.node, self.device, self.checked = self.nodes[self.rank], wire.device, wire.checked
-        self._group = zlib.crc32(name.encode())
+        self._group = zlib.crc32(name.encode()) & ~1 | (BESIDE in name)  # odd: beside
         self._numbers, self._number, self._label = itertools.count(1), 0, ""
+        self._companion = None
 
     def __repr__(self):
         return f"<rank {self.rank} of {self.size} in {self.name}, node {self.node}>"
@@ -177,6 +210,30 @@ class Communicator:
                 f"whole number, not {color!r} and {key!r}"
             ) from None
 
+    def begin(self, fn, *args, **kwargs) -> Begun:
+        """Run `fn(comm, *args)` beside this rank's own work, after all that was begun before.
+
+        That `comm` has the same ranks and messages of its own.  All ranks begin the same calls in
+        the same order.  Leave the arguments alone until the `wait()` of what this returns.
+        """
+        if self._companion is None:
+            wire, name = self._wire.companion(), self.name + BESIDE
+            self._companion = Communicator(wire, self.members, self.nodes, name)
+        comm = self._companion
+        return Begun(comm._wire, lambda: fn(comm, *args, **kwargs))
+
+    @contextlib.contextmanager
+    def common(self):
+        """The memory that the ranks of each node share, as a `Common` (None where they share none,
+        and for what runs beside).  An error within it makes it useless from then on."""
+        ground = None if BESIDE in self.name else getattr(self._wire, "ground", None)
+        try:
+            yield ground and Common(self, ground)
+        except BaseException:
+            if ground:
+                ground.leave()
+            raise
+
     @property
     def native(self):
         """The backend's own collectives on this group, for comparison and for production.
@@ -193,6 +250,10 @@ class Communicator:
     def finish(self):
         """Wait for all that this rank has begun to send; it takes part in nothing after that."""
         self._wire.finish()
+
+    def abandon(self):
+        """Let the others know that this rank has failed."""
+        self._wire.abandon()
 
     @property
     def events(self) -> list:

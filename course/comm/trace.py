@@ -1,8 +1,11 @@
 """Who sent what to whom, and when: events of a run, exact meters, a picture for Perfetto."""
 
 import json
+import threading
 from dataclasses import dataclass
 from typing import NamedTuple
+
+COUNTING = threading.Lock()
 
 
 class Event(NamedTuple):
@@ -47,12 +50,13 @@ class Meter:
     received_messages: int = 0
 
     def count(self, operation: str, nbytes: int):
-        if operation == "send":
-            self.sent_bytes += nbytes
-            self.sent_messages += 1
-        else:
-            self.received_bytes += nbytes
-            self.received_messages += 1
+        with COUNTING:  # calls that run beside count too
+            if operation == "send":
+                self.sent_bytes += nbytes
+                self.sent_messages += 1
+            else:
+                self.received_bytes += nbytes
+                self.received_messages += 1
 
 
 class Trace:
