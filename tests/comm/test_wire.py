@@ -282,9 +282,9 @@ def two_wires(monkeypatch, timeout, look_up):
     def progress(_):
         clock.now += 0.9
         look_up(second)
-        return Wire.progress(first, 0)
+        return Wire._progress(first, 0)
 
-    first.progress = progress
+    first._progress = progress
     yield first, second, clock
     for end in sockets:
         end.close()
