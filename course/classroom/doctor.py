@@ -23,6 +23,7 @@ PROBES = {
     "progress": machine.ledger,
     "data": machine.data,
     "ranks": machine.two_ranks,
+    "hosts": machine.hosts,
 }
 
 

@@ -82,27 +82,31 @@ class Crew:
         ends, memory = {rank: {} for rank in range(len(jobs))}, reserve(len(jobs))
         for rank in range(len(jobs)):
             for other in range(rank + 1, len(jobs)):
-                ends[rank][other], ends[other][rank] = socket.socketpair()
-            self._start(rank, [end for _, end in sorted(ends.pop(rank).items())], memory)
+                ends[rank][other], ends[other][rank] = self.pair(rank, other)
+            peers = [end for _, end in sorted(ends.pop(rank).items())]
+            self._start(rank, peers, [] if memory is None else [memory])
         if memory is not None:
             os.close(memory)
-        surroundings = {
-            "environment": dict(os.environ),
-            "path": [entry or os.getcwd() for entry in sys.path],
-            "directory": os.getcwd(),
-        }
-        for control, job in zip(self.controls, jobs):
-            with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
-                control.sendall(frame(surroundings) + frame(job))
+        self._brief(jobs, [dict(os.environ)] * len(jobs))
 
-    def _start(self, rank, peers, memory):
-        """Ask the leader for a rank with a control socket, two pipes, its sockets to peers, and
-        the memory that they share."""
+    def pair(self, rank, other):
+        """The two ends of a connection between two ranks."""
+        return socket.socketpair()
+
+    def _brief(self, jobs, environments):
+        """Tell the ranks what they are to do, and where."""
+        path = [entry or os.getcwd() for entry in sys.path]
+        for control, job, environment in zip(self.controls, jobs, environments):
+            place = {"environment": environment, "path": path, "directory": os.getcwd()}
+            with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
+                control.sendall(frame(place) + frame(job))
+
+    def _start(self, rank, peers, more=()):
+        """Ask the leader for a rank with its files; those of `more` stay open here, too."""
         control, far_control = socket.socketpair()
         pipes = [os.pipe() for _ in range(2)]
         far = [far_control.fileno(), *(write for _, write in pipes), *(p.fileno() for p in peers)]
-        far += [] if memory is None else [memory]
-        socket.send_fds(self.leader, [nursery.RANK.pack(rank)], far)
+        socket.send_fds(self.leader, [nursery.RANK.pack(rank)], [*far, *more])
         for write in (write for _, write in pipes):
             os.close(write)
         for end in (far_control, *peers):

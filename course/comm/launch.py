@@ -9,6 +9,7 @@ from typing import NamedTuple
 from course.comm.cores import cores
 from course.comm.crew import Crew
 from course.comm.output import Printer
+from course.comm.process import connect
 from course.comm.shipping import pack
 from course.comm.trace import Trace
 from course.comm.watch import Watch
@@ -33,19 +34,9 @@ class processes(NamedTuple):
         """The values of a packed call on `ranks` ranks; see the function `run`."""
         if self.device not in DEVICES:
             raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
-        nodes = self._nodes(ranks)
-        world = {"nodes": nodes, "device": self.device, "timeout": timeout, "checked": checked}
-        job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
-        crew, watch = Crew(), Watch(ranks, Printer(ranks, live))
-        try:
-            crew.start([job] * ranks)
-            watch.until_settled(crew)
-        finally:
-            watch.hear(crew.stop(), stopped=True)
-            watch.printer.finish()
-        if trace is not None:
-            trace.add(ranks, watch.events)
-        return watch.values()
+        world = {"nodes": self._nodes(ranks), "device": self.device}
+        world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
+        return follow(Crew(), call, world, ranks, trace=trace, live=live)
 
     def _nodes(self, ranks) -> list:
         most = max(4, 2 * cores())
@@ -58,6 +49,22 @@ class processes(NamedTuple):
         if len(nodes) != ranks:
             raise ValueError(f"nodes names a machine for {len(nodes)} ranks, but there are {ranks}")
         return nodes
+
+
+def follow(crew, call: bytes, world: bytes, ranks: int, *, trace, live) -> list:
+    """The values of a packed call on the ranks of a crew, each of which joins the `world` first, by
+    a packed call that makes its communicator."""
+    job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
+    watch = Watch(ranks, Printer(ranks, live))
+    try:
+        crew.start([job] * ranks)
+        watch.until_settled(crew)
+    finally:
+        watch.hear(crew.stop(), stopped=True)
+        watch.printer.finish()
+    if trace is not None:
+        trace.add(ranks, watch.events)
+    return watch.values()
 
 
 def run(fn, ranks, *args, on=None, timeout=20.0, checked=True, trace=None, live=False, **kwargs):

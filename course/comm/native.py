@@ -47,9 +47,7 @@ class Native:
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
-        if root not in range(self._comm.size):
-            ranks = f"{self._comm.size} ranks"
-            raise ValueError(f"rank {self._comm.rank}: no root {root!r} among {ranks}")
+        self._required_root(root)
         with self._call("broadcast", [x], root=root) as (flat,):
             dist.broadcast(flat, group_src=root, group=self.group)
 
@@ -97,6 +95,11 @@ class Native:
                 return kind(f"rank {rank} {what} in {self._comm._label}")
         return error
 
+    def _required_root(self, root):
+        if root not in range(self._comm.size):
+            ranks = f"{self._comm.size} ranks"
+            raise ValueError(f"rank {self._comm.rank}: no root {root!r} among {ranks}")
+
     def _operation(self, op, x):
         rank = self._comm.rank
         if op not in OPERATIONS:
@@ -108,7 +111,8 @@ class Native:
 
 
 class Backend:
-    """torch.distributed, started the first time that a program asks for it, on loopback only."""
+    """torch.distributed, started the first time that a program asks for it, on the network that
+    joins its ranks: loopback, unless their sockets have addresses."""
 
     def __init__(self, wire):
         self._wire, self._groups = wire, {}
@@ -134,15 +138,22 @@ class Backend:
             raise ValueError("ask for `native` of the world first: all ranks start the backend")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         timeout = datetime.timedelta(seconds=self._wire.timeout or 10**6)
-        listener = socket.create_server(("127.0.0.1", 0)) if comm.rank == 0 else None
-        port = int(comm._tell(str(listener.getsockname()[1]) if listener else "")[0])
+        listener = socket.create_server((self._address, 0)) if comm.rank == 0 else None
+        place = "{} {}".format(*listener.getsockname()) if listener else ""
+        address, port = comm._tell(place)[0].split()
         served = {"master_listen_fd": listener.detach()} if listener else {}
-        store = dist.TCPStore("127.0.0.1", port, size, comm.rank == 0, timeout,
+        store = dist.TCPStore(address, int(port), size, comm.rank == 0, timeout,
                               wait_for_workers=False, **served)  # fmt: skip
         kinds = "cpu:gloo,cuda:nccl" if self._wire.device.type == "cuda" else "gloo"
         dist.init_process_group(
             kinds, store=store, rank=comm.rank, world_size=size, timeout=timeout
         )
+
+    @property
+    def _address(self) -> str:
+        sockets = [stream.socket for stream in self._wire.remote]
+        inet = (end.getsockname()[0] for end in sockets if end.family == socket.AF_INET)
+        return next(inet, "127.0.0.1")
 
     @staticmethod
     def stop():

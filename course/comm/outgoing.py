@@ -15,12 +15,14 @@ class Outgoing:
     `sockets`: peer -> connected socket; `lanes`: peer -> (lane to it, lane from it).
     """
 
+    Selector = selectors.DefaultSelector
+
     def __init__(self, rank: int, sockets: dict, lanes: dict):
         self.rank = rank
         self.streams = {p: Stream(p, s, lanes.get(p, (None, None))) for p, s in sockets.items()}
         self.streams[rank] = Stream(rank)
         self.unconfirmed, self.number = {}, 0
-        self.selector, self.masks = selectors.DefaultSelector(), {}
+        self.selector, self.masks = self.Selector(), {}
         for stream in self.remote:
             stream.socket.setblocking(False)
             self._watch(stream)

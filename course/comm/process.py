@@ -1,11 +1,13 @@
 """Ranks that are processes: tensors as bytes over sockets, from the CPU or staged through it."""
 
+import socket
 import time
 
 import torch
 
 from course.comm.communicator import Communicator
-from course.comm.lane import lanes
+from course.comm.ground import FUTEX, Ground
+from course.comm.lane import lanes, lanes_bytes
 from course.comm.native import Backend
 from course.comm.tensors import as_bytes, host, lands_directly
 from course.comm.trace import Meter
@@ -20,8 +22,12 @@ class ProcessWire(Wire):
     def __init__(self, rank, sockets, *, lanes, device, timeout, checked):
         super().__init__(rank, sockets, lanes=lanes, timeout=timeout, checked=checked)
         self.device, self.meter, self.trace = torch.device(device), Meter(), []
+        self.ground = None  # the memory of its node, if there is such a thing
         self.backend = Backend(self)
-        self.native = self.backend.native
+
+    def native(self, comm):
+        """The backend's own collectives on the ranks of `comm`."""
+        return self.backend.native(comm)
 
     def send_tensor(self, peer, envelope, x, confirm):
         """Post the elements of `x`, whatever its strides and device."""
@@ -55,13 +61,18 @@ def own_device(rank, nodes, wanted=None) -> torch.device:
     return torch.device(wanted or "cpu")
 
 
-def connect(rank, sockets, memory, *, nodes, device, timeout, checked) -> Communicator:
-    """The world's communicator for `rank`, whose peers are at the other ends of `sockets`; ranks
-    of one node share `memory` (a file descriptor, or None)."""
+def connect(rank, fds, *, nodes, device, timeout, checked) -> Communicator:
+    """The world's communicator for `rank`; `fds`: its sockets to the other ranks, then, where there
+    is such a thing, the memory that ranks of one node share."""
+    others = [other for other in range(len(nodes)) if other != rank]
+    sockets = {other: socket.socket(fileno=fd) for other, fd in zip(others, fds)}
+    memory = fds[-1] if len(fds) > len(others) else None
     device = own_device(rank, nodes, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     near = [peer for peer in sockets if nodes[peer] == nodes[rank]]
     shared = {} if memory is None else lanes(memory, rank, near, len(nodes))
     wire = ProcessWire(rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked)
+    if memory is not None and FUTEX:
+        wire.ground = Ground(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
     return Communicator(wire, range(len(nodes)), nodes)

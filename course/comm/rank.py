@@ -5,7 +5,6 @@ import os
 import pickle
 import random
 import signal
-import socket
 import sys
 import traceback
 
@@ -14,24 +13,21 @@ import numpy
 import torch
 
 from course.comm.native import Backend
-from course.comm.process import connect
 from course.comm.shipping import Failure, pack_result
 
 LENGTH_BYTES = 8
 
 
 def live(rank, control, fds, job):
-    """Run `job` as `rank`; `fds`: the sockets to the other ranks, then their shared memory."""
+    """Run `job` as `rank`, who joins the others by the open files `fds`."""
     prepare(rank, job)
     report = Reporter(control)
     report("started", os.getpid())
     signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", whereabouts(frame)))
-    others = [other for other in range(len(job["world"]["nodes"])) if other != rank]
-    sockets = {other: socket.socket(fileno=fd) for other, fd in zip(others, fds)}
-    memory = fds[-1] if len(fds) > len(others) else None
     comm = None
     try:
-        comm = connect(rank, sockets, memory, **job["world"])
+        join, _, world = cloudpickle.loads(job["world"])
+        comm = join(rank, fds, **world)
         fn, args, kwargs = cloudpickle.loads(job["call"])
         value = pack_result(rank, fn(comm, *args, **kwargs))
         comm.finish()
@@ -45,6 +41,8 @@ def live(rank, control, fds, job):
     report(*message)
     if message[0] == "result":
         control.recv(1)  # peers may still read what this rank has sent
+    elif comm:
+        comm.abandon()
     os._exit(0)
 
 

@@ -184,6 +184,13 @@ def test_two_ranks_really_meet():
     assert machine.two_ranks(lambda *_, **__: [0, 0]).mark == "fix"
 
 
+def test_hosts_are_not_needed():
+    found = machine.hosts(lambda: "this machine has no hosts in a box: no Linux")
+    assert (found.mark, found.state) == ("note", "this machine has no hosts in a box: no Linux")
+    assert "recorded" in found.advice
+    assert machine.hosts(lambda: None).mark == "ok"
+
+
 def test_a_probe_that_fails_is_an_obstacle(monkeypatch):
     def breaks():
         raise RuntimeError("no such thing\nand more")

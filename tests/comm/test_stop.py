@@ -6,6 +6,7 @@ import pathlib
 import signal
 import textwrap
 import time
+from importlib.util import find_spec
 from queue import Empty
 
 import nbval.kernel
@@ -14,16 +15,31 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import course
+from course.comm import hosts
 
 ROOT = pathlib.Path(course.__file__).parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+WHY_NOT = hosts.available()
+WORLDS = {
+    "processes": "processes()",
+    "hosts": pytest.param(
+        "hosts(ranks)", marks=pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT))
+    ),
+    "mpi": pytest.param(
+        "mpi()", marks=pytest.mark.skipif(not find_spec("mpi4py"), reason="there is no mpi4py")
+    ),
+}
 SPARE_S = 5.0  # that a run may take beyond its time-out
 RANKS = 3
 
 PREPARE = """
     import os, pathlib, time
     import psutil, torch
-    from course.comm import run
+    from course.comm import hosts, mpi, processes
+    from course.comm import run as run_on
+
+    def run(fn, ranks, *args, **options):
+        return run_on(fn, ranks, *args, on=WORLD, **options)
 
     def sign_in(comm, folder):
         "Leave the numbers of this process, its leader, the nursery and the kernel."
@@ -64,7 +80,7 @@ def wait_until(condition, seconds=30.0) -> float:
 
 
 class Family:
-    """The processes of one run, once its ranks have signed in."""
+    """The processes of one run, once its ranks have signed in; `kept` outlive it in the kernel."""
 
     def __init__(self, folder):
         notes = [pathlib.Path(folder, str(rank)) for rank in range(RANKS)]
@@ -73,22 +89,29 @@ class Family:
         self.ranks = [own for own, *_ in pids]
         ((self.leader, self.nursery, self.kernel),) = {tuple(above) for _, *above in pids}
         assert len({*self.ranks, self.leader, self.nursery, self.kernel}) == RANKS + 3
+        children = psutil.Process(self.kernel).children()
+        self.managers = [child for child in children if child.name() == "mpirun"]
+        self.managed = [p.pid for manager in self.managers for p in manager.children(True)]
+        self.kept = [child.pid for child in children if child not in self.managers]
+        assert self.nursery in self.kept
 
     def left(self) -> list:
-        return [pid for pid in (*self.ranks, self.leader) if alive(pid)]
+        managers = [manager.pid for manager in self.managers]
+        family = *self.ranks, self.leader, *managers, *self.managed
+        return [pid for pid in family if alive(pid)]
 
     def is_gone(self) -> bool:
-        """Whether not even the nursery is left."""
-        return not self.left() and not alive(self.nursery)
+        """Whether nothing is left, not even what the kernel keeps for the next run."""
+        return not self.left() and not any(alive(pid) for pid in self.kept)
 
 
 class Notebook:
     """A kernel and what its user does to it."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, world):
+        self.folder, self.prepare = folder, PREPARE.replace("WORLD", world)
         self.manager, self.client = start_new_kernel(kernel_name="python3", env=ENVIRONMENT)
-        self.execute(PREPARE)
+        self.execute(self.prepare)
 
     def start(self, code) -> str:
         return self.client.execute(textwrap.dedent(code).replace("FOLDER", repr(str(self.folder))))
@@ -116,10 +139,10 @@ class Notebook:
         return f"{reply['ename']}: {reply['evalue']}"
 
     def expect_nothing_left(self, family):
-        """The run is gone at once; what has forked it may stay for the next one."""
+        """The run is gone at once; what it was made with may stay for the next one."""
         wait_until(lambda: not family.left(), 1.0)
         here = psutil.Process(family.kernel).children(recursive=True)
-        assert [p.pid for p in here if alive(p.pid)] == [family.nursery]
+        assert [p.pid for p in here if alive(p.pid)] == family.kept
         self.forget()
 
     def forget(self):
@@ -133,25 +156,30 @@ class Notebook:
 
 
 @contextlib.contextmanager
-def a_notebook(folder):
-    notebook = Notebook(folder)
+def a_notebook(folder, world):
+    notebook = Notebook(folder, world)
     try:
         yield notebook
     finally:
         notebook.close()
 
 
+@pytest.fixture(scope="module", params=WORLDS.values(), ids=WORLDS.keys())
+def world(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, world):
     """One kernel for all that it must survive."""
-    with a_notebook(tmp_path_factory.mktemp("signs")) as notebook:
+    with a_notebook(tmp_path_factory.mktemp("signs"), world) as notebook:
         yield notebook
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(tmp_path, world):
     """A kernel that may be harmed."""
-    with a_notebook(tmp_path) as notebook:
+    with a_notebook(tmp_path, world) as notebook:
         yield notebook
 
 
@@ -250,7 +278,7 @@ def test_the_kernel_is_restarted_and_shut_down(own):
         wait_until(family.is_gone, SPARE_S)
         own.client.wait_for_ready(timeout=60)
         own.forget()
-        own.execute(PREPARE)
+        own.execute(own.prepare)
     own.execute("run(sign_in, 3, FOLDER)")
     family = Family(own.folder)
     own.expect_nothing_left(family)
@@ -265,13 +293,15 @@ def test_the_kernel_is_killed(own):
     wait_until(family.is_gone, SPARE_S)
 
 
-def test_a_cell_of_nbval_runs_out_of_time(tmp_path, monkeypatch):
+def test_a_cell_of_nbval_runs_out_of_time(tmp_path, monkeypatch, world):
     """The calls that nbval's plugin makes, with a limit for this one cell alone."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with open(os.devnull, "w") as nowhere:  # nbval would leave it open
         monkeypatch.setattr(nbval.kernel, "open", lambda *_: nowhere, raising=False)
         kernel = nbval.kernel.RunningKernel("python3")
-    kernel.await_reply(kernel.execute_cell_input(textwrap.dedent(PREPARE)), timeout=60)
+    kernel.await_reply(
+        kernel.execute_cell_input(textwrap.dedent(PREPARE.replace("WORLD", world))), timeout=60
+    )
     cell = kernel.execute_cell_input(f"run(stuck, 3, {str(tmp_path)!r}, timeout=None)")
     family = Family(tmp_path)
     with pytest.raises(Empty):
