@@ -133,11 +133,13 @@ def steps_to_agree(matrix, tolerance: float) -> int:
 def gossip_cost(graph: Graph, nbytes: int, steps: int = 1) -> Cost:
     """Every step a rank sends its n bytes to each of its neighbours, and receives as much.
 
-    The longest way is that of the rank with the most neighbours: the hot spot.
+    The longest way is that of the rank with the most neighbours: the hot spot.  The messages of a
+    step are under way at once, so that a step takes one alpha.
     """
     messages = [steps * len(near) for near in graph.neighbours]
-    path = max(messages) * nbytes
-    return Cost(max(messages), [count * nbytes for count in messages], messages, path, path)
+    most, sent = max(messages), [count * nbytes for count in messages]
+    path = most * nbytes
+    return Cost(most, sent, messages, path, path, at_once=max(0, most - steps))
 
 
 def gossip(comm, x, matrix, steps: int):
@@ -150,7 +152,7 @@ def gossip(comm, x, matrix, steps: int):
     """
     _fitting(comm, x, matrix, steps)
     row, wide = matrix[comm.rank].tolist(), torch.promote_types(x.dtype, torch.float32)
-    mark = f"{zlib.crc32(str(matrix.tolist()).encode()):08x}"
+    mark = f"{zlib.crc32(matrix.detach().cpu().numpy().tobytes()):08x}"
     this_call = comm.collective("gossip", x, steps=steps, weights=mark)
     with this_call, in_one_piece(x, comm.rank) as flat:
         heard = {r: torch.empty_like(flat) for r, w in enumerate(row) if w and r != comm.rank}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course.cluster.fabric import one_switch
-from course.cluster.hardware import FDR, GTX_680
+from course.cluster.hardware import FDR, FREE, GTX_680
 from course.collectives import all_reduce, cost
 from course.comm import CommMismatch, Trace, processes, run
 from course.comm.simulator import simulated
@@ -260,7 +260,19 @@ def test_costs_by_hand():
     assert gossip_cost(ring_graph(8), 100).sent_bytes == [200] * 8
     assert gossip_cost(wheel_graph(8), 100).sent_bytes == [700] + [300] * 7
     assert gossip_cost(random_regular_graph(8, 4, seed=0), 100, 3).sent_bytes == [1200] * 8
-    assert gossip_cost(star_graph(5), 10, 2) == (8, [80, 20, 20, 20, 20], [8, 2, 2, 2, 2], 80, 80)
+    sent, messages = [80, 20, 20, 20, 20], [8, 2, 2, 2, 2]
+    assert gossip_cost(star_graph(5), 10, 2) == (8, sent, messages, 80, 80, 6)
+
+
+@pytest.mark.parametrize(
+    "graph", [*(draw(9) for draw in DRAWN), random_regular_graph(10, 4, 0), ring_graph(1)]
+)
+def test_an_imagined_cluster_takes_the_seconds_foretold(graph):
+    world = simulated(one_switch(graph.ranks, FREE, FDR))
+    case = values(graph.ranks, (501,)), [(metropolis(graph), 3)]
+    run(gossiped, graph.ranks, *case, on=world, checked=False)
+    foreseen = gossip_cost(graph, 8 * 501, 3).seconds(2 * FDR.latency_s, 1 / FDR.bytes_per_s)
+    assert world.record.seconds == pytest.approx(foreseen, rel=1e-9)
 
 
 def central(comm, start):

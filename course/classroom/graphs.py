@@ -1,0 +1,86 @@
+"""Draw who talks to whom, and what each rank holds: `network` at one moment, `play` with a slider
+over the rounds of a run, `disagreement` for how far the ranks are apart.
+"""
+
+import math
+
+import numpy as np
+import torch
+
+from course.classroom.figures import COLOURS, named, panels
+from course.classroom.widgets import slider, sliders
+
+CIRCLE = 1.0  # its radius
+ROOM = 1.25  # from the middle to the edge of a drawing
+PANEL = (4.2, 4.6)  # inches, with room for a title above a square
+
+
+def disagreement(held) -> torch.Tensor:
+    """How far the ranks are from their mean after each round, as a share of the start: [rounds].
+
+    `held` [rounds, ranks, ...] is what each rank has; the distance is that of all numbers.
+    """
+    apart = (held - held.mean(dim=1, keepdim=True)).flatten(1).norm(dim=1)
+    return apart / apart[0]
+
+
+def places(graph) -> np.ndarray:
+    """Where the ranks are drawn [ranks, 2]: clockwise round a circle from the top; one that has
+    more neighbours than all others, a hub, is in the middle.
+    """
+    degrees = [len(near) for near in graph.neighbours]
+    hubs = [rank for rank, degree in enumerate(degrees) if degree == max(degrees)]
+    middle = hubs if len(hubs) == 1 else []
+    outside = [rank for rank in range(graph.ranks) if rank not in middle]
+    at = np.zeros((graph.ranks, 2))
+    for number, rank in enumerate(outside):
+        angle = math.tau * number / len(outside)
+        at[rank] = CIRCLE * math.sin(angle), CIRCLE * math.cos(angle)
+    return at
+
+
+def network(graph, title, *, pictures=None, axes=None):
+    """The graph, its ranks as numbered dots or, with `pictures` [ranks, height, width] of greys
+    from 0 to 1, as what they hold.  Returns the axes.
+    """
+    axes, at = axes or panels(1, *PANEL)[0], places(graph)
+    for a, b in graph.edges:
+        axes.plot(*at[[a, b]].T, color="0.6", linewidth=1, zorder=1)
+    for rank, (x, y) in enumerate(at):
+        if pictures is None:
+            axes.plot(x, y, "o", ms=15, color=COLOURS[4], zorder=2)
+            axes.text(x, y, rank, ha="center", va="center", fontsize=9)
+        else:
+            _hang(axes, pictures[rank], x, y, _room(at))
+    named(axes, title, "", "").set_axis_off()
+    axes.set(xlim=(-ROOM, ROOM), ylim=(-ROOM, ROOM), aspect="equal")
+    return axes
+
+
+def play(graphs, held):
+    """A slider over the rounds of a run, and each of `graphs` {label: graph} with what its ranks
+    hold after the round that it shows: `held` {label: [rounds, ranks, height, width]}.
+    """
+    apart = {label: disagreement(rounds) for label, rounds in held.items()}
+
+    def draw(done):
+        for axes, (label, graph) in zip(panels(len(graphs), *PANEL), graphs.items(), strict=True):
+            title = f"{label} after {done} rounds: {float(apart[label][done]):.1%} is left"
+            network(graph, title, pictures=held[label][done], axes=axes)
+
+    rounds = min(map(len, held.values())) - 1
+    return sliders(draw, done=slider("rounds of gossip", 0, rounds, 0))
+
+
+def _room(at) -> float:
+    """The side of a picture that touches no other one."""
+    apart = np.abs(at[:, None] - at[None]).max(axis=2)
+    return min(0.97 * apart[apart > 0].min(initial=1.0), 0.5)
+
+
+def _hang(axes, picture, x, y, side):
+    """A picture in grey around (x, y), its longer side `side` long."""
+    height, width = np.shape(picture)
+    down, across = (side / 2 * each / max(height, width) for each in (height, width))
+    extent = (x - across, x + across, y - down, y + down)
+    axes.imshow(np.asarray(picture), "gray", vmin=0, vmax=1, extent=extent, zorder=2)
