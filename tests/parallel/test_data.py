@@ -1,0 +1,255 @@
+"""Data parallel training is the serial one: every parameter after every step, on any ranks."""
+
+import pytest
+import torch
+from torch import nn
+
+from course.comm import RankError, Trace, run
+from course.parallel.data import DataParallel, average_buffers, average_weights
+
+
+class Net(nn.Module):
+    """Tied, frozen and unused parameters, and one used in every second step alone."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.tied = nn.Linear(6, 7), nn.Linear(7, 7)
+        self.frozen, self.unused = nn.Linear(7, 7), nn.Linear(3, 2)
+        self.sometimes, self.last = nn.Linear(7, 7), nn.Linear(7, 2)
+        self.frozen.requires_grad_(False)
+        self.double()
+
+    def forward(self, x, step):
+        x = self.tied(torch.tanh(self.tied(torch.tanh(self.first(x)))))
+        x = self.frozen(x)
+        return self.last(self.sometimes(x) if step % 2 else x)
+
+
+STEPS = 20
+OPTIMIZERS = {
+    "momentum": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda ps: torch.optim.Adam(ps, 0.01),
+}
+
+
+def rows(step, count=11):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+    return x, torch.randn(count, 2, generator=generator, dtype=torch.float64)
+
+
+def serially(optimizer, clip):
+    net = Net()
+    chosen = OPTIMIZERS[optimizer](net.parameters())
+    for step in range(STEPS):
+        x, y = rows(step)
+        chosen.zero_grad()
+        ((net(x, step) - y) ** 2).mean().backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        chosen.step()
+    return [p.detach() for p in net.parameters()]
+
+
+def on_many(comm, optimizer, clip, bucket_mb, algorithm):
+    """Each rank its rows of every batch, of uneven numbers; models that begin differently."""
+    net = DataParallel(Net(seed=comm.rank), comm, bucket_mb=bucket_mb, algorithm=algorithm)
+    chosen = OPTIMIZERS[optimizer](net.parameters())
+    for step in range(STEPS):
+        x, y = (part.tensor_split(comm.size)[comm.rank] for part in rows(step))
+        chosen.zero_grad()
+        ((net(x, step) - y) ** 2).mean().backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        chosen.step()
+    return [p.detach() for p in net.parameters()]
+
+
+def required_same(results, expected):
+    for rank, mine in enumerate(results):
+        for a, b, first in zip(mine, expected, results[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+            assert torch.equal(a, first), f"rank {rank} has drifted"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("optimizer, clip", [("momentum", False), ("adam", True)])
+def test_twenty_steps_are_the_serial_ones(ranks, optimizer, clip):
+    results = run(on_many, ranks, optimizer, clip, 3e-4, "ring")
+    required_same(results, serially(optimizer, clip))
+
+
+@pytest.mark.parametrize("bucket_mb", [1e-6, 25])
+@pytest.mark.parametrize("algorithm", ["flat", "ring"])
+def test_buckets_of_any_size_and_any_algorithm(bucket_mb, algorithm):
+    results = run(on_many, 3, "momentum", False, bucket_mb, algorithm)
+    required_same(results, serially("momentum", False))
+
+
+def empty_batches(comm):
+    """Of 2 rows three ranks get 1, 1 and none."""
+    net = DataParallel(Net(), comm)
+    x, y = (part.tensor_split(comm.size)[comm.rank] for part in rows(0, count=2))
+    ((net(x, 1) - y) ** 2).mean().backward()
+    return [p.grad for p in net.parameters()]
+
+
+def test_a_rank_without_samples_takes_part():
+    net, (x, y) = Net(), rows(0, count=2)
+    ((net(x, 1) - y) ** 2).mean().backward()
+    for mine in run(empty_batches, 3):
+        for a, p in zip(mine, net.parameters(), strict=True):
+            assert (a is None) == (p.grad is None)
+            if a is not None:
+                torch.testing.assert_close(a, p.grad, rtol=1e-12, atol=1e-14)
+
+
+def accumulated(comm, parts):
+    net = DataParallel(Net(), comm)
+    micro = [part.tensor_split(parts) for part in rows(0, count=12 * comm.size)]
+    mine = [(x.tensor_split(comm.size)[comm.rank], y.tensor_split(comm.size)[comm.rank])
+            for x, y in zip(*micro)]  # fmt: skip
+    before = comm.meter.sent_bytes
+    with net.no_sync():
+        for x, y in mine[:-1]:
+            ((net(x, 1) - y) ** 2).mean().backward()
+    quiet = comm.meter.sent_bytes - before
+    x, y = mine[-1]
+    ((net(x, 1) - y) ** 2).mean().backward()
+    return [p.grad for p in net.parameters()], quiet
+
+
+def test_accumulation_sends_nothing_until_the_last():
+    net, parts = Net(), 3
+    for x, y in zip(*[part.tensor_split(parts) for part in rows(0, count=24)]):
+        ((net(x, 1) - y) ** 2).mean().backward()
+    for mine, quiet in run(accumulated, 2, parts):
+        assert quiet == 0
+        for a, p in zip(mine, net.parameters(), strict=True):
+            if a is not None:
+                torch.testing.assert_close(a, p.grad, rtol=1e-12, atol=1e-14)
+
+
+def summed(comm):
+    net = DataParallel(Net(), comm, op="sum")
+    ((net(rows(0)[0], 1)) ** 2).mean().backward()
+    return net.module.last.weight.grad
+
+
+def test_a_sum_is_as_many_means_as_ranks():
+    one, three = run(summed, 1)[0], run(summed, 3)[0]
+    torch.testing.assert_close(three, 3 * one, rtol=1e-12, atol=0)
+
+
+def frozen_later(comm):
+    net = DataParallel(Net(), comm)
+    for step in range(3):
+        if step == 1:
+            net.module.first.requires_grad_(False)
+        net.zero_grad()
+        ((net(rows(step)[0], 1)) ** 2).mean().backward()
+    return net.module.first.weight.grad, net.module.last.weight.grad is not None
+
+
+def test_a_parameter_that_is_frozen_later():
+    assert run(frozen_later, 2) == [(None, True)] * 2
+
+
+def in_order_of_backward(comm):
+    net = DataParallel(Net(), comm, bucket_mb=1e-6)
+    before = [net.names[p] for p in net.home]
+    ((net(rows(0)[0], 1)) ** 2).mean().backward()
+    return before[0], [net.names[p] for p in net.home][:3]
+
+
+def test_buckets_follow_backward_from_the_second_step_on():
+    first, then = run(in_order_of_backward, 2)[0]
+    assert first == "last.bias" and set(then[:2]) == {"last.weight", "last.bias"}
+    assert then[2].startswith("sometimes")  # and not the unused one, which comes last
+
+
+def gradients_only(comm):
+    net = DataParallel(nn.Linear(1000, 10), comm, bucket_mb=4)
+    before = comm.meter.sent_bytes
+    net(torch.ones(3, 1000)).sum().backward()
+    return comm.meter.sent_bytes - before
+
+
+def test_the_bytes_are_those_of_one_all_reduce():
+    """10 010 gradients, 2 flags and a weight through a ring of 3; then the order of 2 numbers."""
+    sent = run(gradients_only, 3)
+    assert sum(sent) == 4 * (10_010 + 3) * 4 + 2 * 2 * 8
+
+
+def early_buckets(comm):
+    net = DataParallel(nn.Sequential(*[nn.Linear(50, 50) for _ in range(4)]), comm, bucket_mb=0.01)
+    begun = []
+    net.module[0].weight.register_hook(lambda g: begun.append(len(net.begun)))
+    net(torch.ones(2, 50)).sum().backward()
+    return begun[0], len(net.buckets)
+
+
+def test_buckets_are_on_their_way_before_backward_is_over():
+    for begun, buckets in run(early_buckets, 2):
+        assert 0 < begun < buckets and begun >= 3
+
+
+def not_finite(comm):
+    net = DataParallel(Net(), comm)
+    x, _ = rows(0)
+    net(x * (float("nan") if comm.rank == 1 else 1.0), 1).sum().backward()
+
+
+def test_who_has_a_gradient_that_is_not_finite():
+    with pytest.raises(RankError, match="FloatingPointError: gradients must be finite: not so "
+                       "that of .*weight on rank 1"):  # fmt: skip
+        run(not_finite, 3)
+
+
+def unlike(comm, models):
+    DataParallel(models[comm.rank], comm)
+
+
+@pytest.mark.parametrize(
+    "models, sentence",
+    [
+        ((nn.Linear(3, 2), nn.Linear(3, 4)),
+         r"rank 1 has none like weight \(float32 \[2, 3\]\) of rank 0 as its tensor 0"),
+        ((nn.Linear(3, 2), nn.Linear(3, 2, bias=False)),
+         r"rank 1 has none like bias \(float32 \[2\]\) of rank 0 as its tensor 1"),
+        ((nn.Linear(3, 2, bias=False), nn.Linear(3, 2)), "rank 1 has 2 tensors, rank 0 1"),
+        ((nn.Linear(3, 2), nn.Linear(3, 2).double()), r"rank 1 has none like weight"),
+    ],
+)  # fmt: skip
+def test_models_that_differ_are_named(models, sentence):
+    with pytest.raises(RankError, match="models must be equal on all ranks: " + sentence):
+        run(unlike, 2, models)
+
+
+def test_numbers_that_cannot_be():
+    with pytest.raises(RankError, match="a bucket holds more than 0 MB, not 0"):
+        run(lambda comm: DataParallel(nn.Linear(1, 1), comm, bucket_mb=0), 1)
+    with pytest.raises(RankError, match="op must be mean or sum, not 'max'"):
+        run(lambda comm: DataParallel(nn.Linear(1, 1), comm, op="max"), 1)
+
+
+def averaged(comm):
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    with torch.no_grad():
+        for tensor in (*net.parameters(), net[1].running_mean):
+            tensor.fill_(comm.rank)
+    average_weights(net, comm), average_buffers(net, comm)
+    return {float(x) for x in net.parameters() for x in x.flatten()} | {
+        float(x) for x in net[1].running_mean
+    }
+
+
+def test_the_mean_of_weights_and_of_buffers():
+    assert run(averaged, 4) == [{1.5}] * 4
+
+
+def test_the_trace_shows_the_buckets():
+    trace = Trace()
+    run(on_many, 2, "momentum", False, 25, "ring", trace=trace)
+    assert any("beside" in event.call for event in trace.events)
