@@ -9,13 +9,15 @@ from benchmarks import (
     checking,
     launching,
     local_linear,
+    prediction,
     selectivity,
     simulator,
     sparse_coding,
 )
 from benchmarks.report import heading
 
-MODULES = (launching, all_reduce, checking, simulator, sparse_coding, local_linear, selectivity)
+MODULES = (launching, all_reduce, checking, simulator, prediction, sparse_coding, local_linear,
+           selectivity)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -75,7 +75,7 @@ def test_a_race_times_every_contestant_in_every_turn_on_all_ranks():
 @pytest.mark.parametrize(("benchmark", "limit"), [(all_reduce, "≥"), (checking, "≤")])
 def test_the_benchmarks_of_collectives_run(benchmark, limit):
     table = benchmark.measure(1, sizes_mb=(0.001, 16), ranks=(2,))
-    small, large = table.rows
+    small, large = table.rows[0], table.rows[-1]
     assert (small["ranks"], small["MB"], small["aim"]) == (2, 0.001, "none")
     assert large["aim"].startswith(limit) and float(large["ratio"]) > 0
     assert all(value != "" for name, value in large.items() if name != "met")

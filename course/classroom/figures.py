@@ -1,9 +1,9 @@
 """Draw what a notebook found: plain values in, labelled matplotlib axes out.
 
 `picture` shows a photograph and `pictures` several, `tiles` many small filters, `curves` lines and
-measured points, `histograms` how values spread, `bars` one number each, `valley` a loss over two
-weights and the walks down it, `timeline` what the ranks of a run did and when. A title is the
-answer in words; each axis is named with its unit.
+measured points, `agreement` what was predicted and what was found, `histograms` how values spread,
+`bars` one number each, `valley` a loss over two weights and the walks down it, `timeline` what the
+ranks of a run did and when. A title is the answer in words; each axis is named with its unit.
 """
 
 import textwrap
@@ -120,6 +120,21 @@ def curves(lines, title, x, y, *, points=None, marks=None, log="", axes=None):
     for scale, each in ((axes.set_xscale, "x"), (axes.set_yscale, "y")):
         scale("log" if each in log else "linear")
     return legend(named(axes, title, x, y))
+
+
+def agreement(predicted, found, title, x, y, *, how, log="xy", marks=None, axes=None):
+    """Curves {name: (xs, ys)} as predicted, and as dots in the same colours what was found, `how`
+    says in which way ("measured", "simulated"); `marks` as for `curves`.  Returns the axes.
+    """
+    axes = axes or panels(1, width=7.4, height=4.6)[0]
+    colours = dict(zip(predicted, COLOURS, strict=False))
+    for name, (xs, ys) in predicted.items():
+        axes.plot(np.asarray(xs), np.asarray(ys), label=name, color=colours[name])
+    for name, (xs, ys) in found.items():
+        axes.plot(np.asarray(xs), np.asarray(ys), "o", color=colours[name], ms=5)
+    axes.plot([], [], "-", color="0.4", label="predicted")
+    axes.plot([], [], "o", color="0.4", label=how)
+    return curves({}, title, x, y, marks=marks, log=log, axes=axes)
 
 
 def valley(loss, across, up, paths, title, x, y, axes=None):

@@ -15,13 +15,14 @@ PATIENCE_S = 5.0  # for one blocked operation of an answer
 EMPTY = -1.0  # what the places that an answer has to fill hold before
 
 
-def on_ranks(fn, ranks: int, *args) -> tuple[list, Trace]:
-    """The values of `fn(comm, *args)` on each of `ranks` CPU ranks, and the messages they sent.
+def on_ranks(fn, ranks: int, *args, nodes=None) -> tuple[list, Trace]:
+    """The values of `fn(comm, *args)` on each of `ranks` CPU ranks, which pose as being on `nodes`,
+    and the messages they sent.
 
     Ranks are checked, so an answer that relies on a message being buffered waits, and is caught.
     Raises RankError as `run` does.
     """
-    trace, world = Trace(), processes(device="cpu", oversubscribe=True)
+    trace, world = Trace(), processes(nodes, device="cpu", oversubscribe=True)
     try:
         return run(fn, ranks, *args, on=world, timeout=PATIENCE_S, trace=trace), trace
     except RankError as trouble:

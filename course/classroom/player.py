@@ -69,30 +69,43 @@ def grid(messages, states, step, whole, *, carries=everything, pictures=None, su
     """Ranks side by side, each with the parts it holds after `step`; arrows: that step's messages.
 
     `whole` is what all the parts are together, in words.  `pictures` [height, width] are shown
-    for the parts; `summed`: a rank's parts have become one number.  Returns the axes.
+    for the parts; `summed`: a rank's parts have become one number, or one a chunk if each part is a
+    pair (chunk, rank whose term it is).  Returns the axes.
     """
     ranks, parts = len(states[0]), sorted(set.union(*states[0]))
-    rows = ["sum"] if summed else parts
-    height = cell_height(pictures, rows)
+    rows = sorted({row_of(part, summed) for part in parts})
+    height = cell_height(pictures, rows, summed)
     axes = panels(1, INCHES_PER_RANK * ranks, INCHES_PER_RANK * height * len(rows) + 1)[0]
     for rank, held in enumerate(states[step]):
-        for row, part in enumerate(rows):
-            share = len(held) / len(parts) if summed else float(part in held)
-            cell(axes, rank, row * height, height, share, part, pictures)
-        if summed:
-            label(axes, rank, 0.7 * height, held)
+        for number, row in enumerate(rows):
+            here, all_of_it = (
+                [part for part in some if row_of(part, summed) == row] for some in (held, parts)
+            )
+            share = len(here) / len(all_of_it)
+            cell(axes, rank, number * height, height, share, row, pictures)
+            if summed:
+                label(axes, rank, (number + 0.7) * height, here)
     for message in sent_in(messages, step):
         along = carries(message, states[step - 1][message.src])
-        row = 0 if summed else np.mean([rows.index(part) for part in along])
+        row = np.mean([rows.index(row_of(part, summed)) for part in along])
         arrow(axes, message, height * (row + (0.35 if summed else 0.5)), height)
     named(axes, answer(states, step, whole), account(messages, step), "")
-    return bare(axes, ranks, height, [row if summed else f"part {row}" for row in rows])
+    kind = "chunk" if summed else "part"
+    return bare(axes, ranks, height, [row if row == "sum" else f"{kind} {row}" for row in rows])
+
+
+def row_of(part, summed):
+    """The row in which a part is shown: its own, or that of the sum which it is a term of."""
+    if not summed:
+        return part
+    return part[0] if isinstance(part, tuple) else "sum"
 
 
 def label(axes, rank, y, held):
     """The terms of the sum that a rank holds."""
-    terms = " + ".join(f"$x_{each}$" for each in sorted(held))
-    axes.text(rank, y, terms, ha="center", va="center", fontsize=12)
+    terms = sorted(part[1] if isinstance(part, tuple) else part for part in held)
+    text = " + ".join(f"$x_{term}$" for term in terms)
+    axes.text(rank, y, text, ha="center", va="center", fontsize=12)
 
 
 def bare(axes, ranks, height, names):
@@ -125,10 +138,10 @@ def sent_in(messages, step) -> list:
     return [message for message in messages if message.step == step]
 
 
-def cell_height(pictures, rows) -> float:
+def cell_height(pictures, rows, summed=False) -> float:
     """The height of one cell, if a rank is one wide."""
     if pictures is None:
-        return 0.5 if len(rows) == 1 else 0.2
+        return 0.5 if len(rows) == 1 else 0.26 if summed else 0.2
     return COLUMN * np.shape(pictures[0])[0] / np.shape(pictures[0])[1]
 
 

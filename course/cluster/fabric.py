@@ -1,5 +1,5 @@
 """Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, the
-machine of Coates et al. 2013.
+machine of Coates et al. 2013, the Ethernet in a box of `course.comm.hosts`.
 
 Nodes that compute have an attribute `device` and are numbered in the order of ranks; `server` says
 in which machine they are.  Edges are cables of so much in each direction.
@@ -65,6 +65,18 @@ def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
         _plug(graph, f"gpu {number}", f"server {server}", PCIE_3, device=GTX_680, server=server)
     for server in range(servers):
         _plug(graph, f"server {server}", "infiniband", FDR)
+    return graph
+
+
+def ethernet_box(hosts: int, ranks_per_host: int, device, inside, ethernet) -> nx.Graph:
+    """What `course.comm.hosts` has: hosts with an `ethernet` cable each to one switch; the ranks of
+    a host reach it, and one another, through `inside`, the memory that they share."""
+    graph = nx.Graph()
+    for rank in range(hosts * ranks_per_host):
+        host = rank // ranks_per_host
+        _plug(graph, f"rank {rank}", f"host {host}", inside, device=device, server=host)
+    for host in range(hosts):
+        _plug(graph, f"host {host}", "switch", ethernet)
     return graph
 
 

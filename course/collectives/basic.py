@@ -46,20 +46,24 @@ def reduce(comm, x, op="sum", root: int = 0):
     Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
     """
     _existing(comm, root)
-    combine, before, after = reduction(op, required(x, "what is reduced", comm.rank).dtype)
+    how = reduction(op, required(x, "what is reduced", comm.rank).dtype)
     with comm.collective("reduce", x, op=called(op), root=root), in_one_piece(x, comm.rank) as flat:
         mine = flat if comm.rank == root else flat.clone()
-        before(mine, comm.size)
-        theirs = torch.empty_like(mine)
-        for number, pairs in reversed(list(enumerate(binomial_tree(comm.size, root)))):
-            for dst, src in pairs:
-                if comm.rank == src:
-                    comm.send(mine, dst, number)
-                elif comm.rank == dst:
-                    comm.recv(theirs, src, number)
-                    combine(mine, theirs)
+        climb(comm, how.before(mine, comm.size), how, root)
         if comm.rank == root:
-            after(mine, comm.size)
+            how.after(mine, comm.size)
+
+
+def climb(comm, mine, how, root: int = 0):
+    """Combine `mine` [n] of all ranks into `root`'s, up a binomial tree; all change."""
+    theirs = torch.empty_like(mine)
+    for number, pairs in reversed(list(enumerate(binomial_tree(comm.size, root)))):
+        for dst, src in pairs:
+            if comm.rank == src:
+                comm.send(mine, dst, number)
+            elif comm.rank == dst:
+                comm.recv(theirs, src, number)
+                how.combine(mine, theirs)
 
 
 def scatter(comm, out, parts=None, root: int = 0):

@@ -46,8 +46,11 @@ def reduction(op, dtype) -> Reduction:
 
 
 def called(op) -> str:
-    """What an op is called in a call's name."""
-    return op if isinstance(op, str) else getattr(op, "__name__", type(op).__name__)
+    """What an op is called in a call's name; a function without a name by the line it is in."""
+    if isinstance(op, str):
+        return op
+    name = getattr(op, "__name__", type(op).__name__)
+    return f"{name} of line {op.__code__.co_firstlineno}" if name == "<lambda>" else name
 
 
 def _refusal(op, dtype) -> str:

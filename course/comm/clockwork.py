@@ -1,8 +1,8 @@
 """An imagined cluster at work: ranks run until all of them wait, then time moves on."""
 
 import contextlib
-import functools
 import gc
+import math
 from collections import deque
 
 import cloudpickle
@@ -15,12 +15,12 @@ from course.comm.errors import PeerLost
 from course.comm.fibre import keeping_state, plain_state
 from course.comm.flows import Agenda
 from course.comm.imagined import Died, Imagined
-from course.comm.impasse import break_deadlock, time_out
+from course.comm.impasse import break_deadlock, hopeless, time_out
+from course.comm.ledger import Ledger
 from course.comm.post import Post
 from course.comm.shipping import Failure, pack_result
+from course.comm.sideline import Sideline
 from course.comm.work import Counter, outside
-
-NO_EVENTS = functools.partial(deque, maxlen=0)  # a trace that nobody asked for fills no memory
 
 
 class Clockwork:
@@ -28,10 +28,11 @@ class Clockwork:
 
     def __init__(self, world, ranks, call, *, timeout, checked, traced):
         self.world, self.call, self.timeout = world, call, timeout
-        self.events = list if traced else NO_EVENTS
+        self.events = list if traced else lambda: None
         self.seed, self.jitter, self.routes = world.seed, world.jitter, world.routes
         self.agenda, self.ready, self.shares, self.running = Agenda(), deque(), {}, None
-        self.post, self.look_up, self.living = Post(self.agenda), timeout, ranks
+        self.ledger, self.look_up, self.living = Ledger(), timeout, ranks
+        self.post = Post(self.agenda, self.ledger)
         for link in self.routes.links.values():
             link.flows.clear()  # of a run that was interrupted
         self.chance = Chance(self.whose)
@@ -41,9 +42,15 @@ class Clockwork:
         self.nodes = [self.routes.graph.nodes[place].get("server", place) for place in places]
         self.ranks = [
             Imagined(rank, self, place, device=world.device, checked=checked,
-                     slowness=world.slow.get(rank, 1.0), dies_at=world.dead.get(rank))
+                     slowness=world.slow.get(rank, 1.0), dies_at=world.dead.get(rank, math.inf))
             for rank, place in enumerate(places)
         ]  # fmt: skip
+        self.courses = list(self.ranks)  # of events; a rank has more of them if it begins calls
+
+    def sideline(self, wire):
+        """A second course of events beside that of `wire`."""
+        self.courses.append(Sideline(wire, len(self.courses)))
+        return self.courses[-1]
 
     def whose(self):
         """The number of the rank that is running, None between them."""
@@ -64,12 +71,12 @@ class Clockwork:
             try:
                 self.ready.extend(self.ranks)
                 for wire in self.ranks:
-                    if wire.dies_at is not None:
+                    if wire.dies_at < math.inf:
                         self.agenda.at(wire.dies_at, self._strike, wire)
                 while self.living:
                     self._step()
             finally:
-                for wire in self.ranks:
+                for wire in self.courses:
                     self.running = wire
                     wire.fibre.end()
                 self.running = None
@@ -109,20 +116,20 @@ class Clockwork:
         except BaseException as error:  # a rank that calls sys.exit() has failed too
             value = Failure.of(wire.rank, outside(error))._replace(when=wire.time)
         wire.lost = kind == "failure"
-        self.watch.hear([(wire.rank, kind, (value, wire.trace))])
+        self.watch.hear([(wire.rank, kind, (value, wire.trace or []))])
         self.agenda.at(wire.time, self._ended, wire)
 
     def _charge(self, operation, flops, nbytes):
         """The rank that is running has done something."""
         wire = self.running
         if wire is not None:
-            wire.flops += flops
-            wire.computed_bytes += nbytes
+            self.ranks[wire.rank].flops += flops
+            self.ranks[wire.rank].computed_bytes += nbytes
             device = self.devices[wire.rank]
             wire.compute(self.world.charge(operation, flops, nbytes, device))
 
     def waiting(self) -> list:
-        return [wire for wire in self.ranks if wire.request is not None]
+        return [wire for wire in self.courses if wire.request is not None]
 
     def _strike(self, wire):
         if wire.request is not None:
@@ -131,14 +138,22 @@ class Clockwork:
     def _ended(self, wire):
         """A rank is no more: those who wait for it hear of it."""
         wire.ended, self.living = True, self.living - 1
+        self._stop_beside(wire)
         if wire.lost:
-            for message in [m for other in self.ranks for m in other.outgoing]:
-                if message.came is None and wire in (message.src, message.dst):
+            for message in [m for other in self.courses for m in other.outgoing]:
+                if message.came is None and wire.rank in (message.src.rank, message.dst.rank):
                     self.post.cut(message)
         for other in self.waiting():
-            error = other.hopeless()
+            error = hopeless(other)
             if error:
                 other.fail(error, self.agenda.now)
+
+    def _stop_beside(self, wire):
+        for companion in wire.beside:
+            companion.request = None
+            if companion in self.ready:
+                self.ready.remove(companion)
+            self._stop_beside(companion)
 
 
 class Engine:
@@ -168,7 +183,7 @@ def rare_collections():
     as long as all the rest."""
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
+    gc.set_threshold(1_000_000, 20, 20)
     try:
         yield
     finally:

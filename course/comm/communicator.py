@@ -16,6 +16,7 @@ import zlib
 import torch
 
 from course.comm.errors import CommMismatch, differing
+from course.comm.loans import Loans
 from course.comm.messages import Envelope
 from course.comm.tensors import DTYPES, describe, required, writable
 from course.comm.trace import Event
@@ -39,14 +40,21 @@ class Handle:
         Raises CommMismatch, CommTimeout, PeerLost.
         """
         if not self._done:
+            self._comm._loans.give_back(self)
             self._comm._wire.wait(self._request, self)
             self._done = True
             if self.operation == "recv" and self._request.unload:
                 self._request.unload()
             self._comm._record(self)
-        if self.operation == "recv":
-            return self._comm.members.index(self._request.source)
-        return None
+        if self.operation == "send":
+            return None
+        if self.peer != ANY:  # to find it among many members takes long
+            return operator.index(self.peer)
+        return self._comm.members.index(self._request.source)
+
+    @property
+    def posted(self) -> bool:
+        return self._request is not None
 
     def __str__(self):
         way = "to" if self.operation == "send" else "from"
@@ -93,13 +101,13 @@ class Communicator:
     has accepted it, and every collective begins with all ranks saying which call they are in.
     """
 
-    def __init__(self, wire, members, nodes, name="world"):
+    def __init__(self, wire, members, nodes, name="world", loans=None):
         self._wire, self.members, self.nodes, self.name = wire, tuple(members), tuple(nodes), name
         self.rank, self.size = self.members.index(wire.rank), len(self.members)
         self.node, self.device, self.checked = self.nodes[self.rank], wire.device, wire.checked
         self._group = zlib.crc32(name.encode()) & ~1 | (BESIDE in name)  # odd: beside
         self._numbers, self._number, self._label = itertools.count(1), 0, ""
-        self._companion = None
+        self._companion, self._loans = None, loans or Loans(wire.rank)
 
     def __repr__(self):
         return f"<rank {self.rank} of {self.size} in {self.name}, node {self.node}>"
@@ -132,6 +140,7 @@ class Communicator:
             self.isend(x, dst, tag).wait()
         except Exception:
             self._wire.give_up(incoming._request)
+            self._loans.give_back(incoming)
             raise
         return incoming.wait()
 
@@ -140,6 +149,8 @@ class Communicator:
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
         handle, confirm = Handle(self, "send", dst, x, tag), self.checked and not self._number
+        if confirm:
+            self._loans.lend(handle)
         handle._request = self._wire.send_tensor(peer, envelope, x, confirm)
         return handle
 
@@ -148,6 +159,8 @@ class Communicator:
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
         handle = Handle(self, "recv", src, out, tag)
+        if self.checked and not self._number:
+            self._loans.lend(handle)
         handle._request = self._wire.receive_tensor(peers, self._envelope(out, tag), out)
         return handle
 
@@ -185,8 +198,7 @@ class Communicator:
             yield
         finally:
             self._number, self._label = 0, ""
-        event = Event(self.members[self.rank], name, -1, 0, 0, start, self._wire.clock(), label)
-        self._wire.trace.append(event)
+        self._note(name, -1, 0, 0, start, label)
 
     def split(self, color, key=None):
         """The communicator of all ranks that gave the same `color`, in the order of `key` (else
@@ -199,7 +211,8 @@ class Communicator:
         if color is None:
             return None
         members, nodes = zip(*[(self.members[r], self.nodes[r]) for _, r in chosen])
-        return Communicator(self._wire, members, nodes, f"{self.name}/{number}:{color}")
+        name = f"{self.name}/{number}:{color}"
+        return Communicator(self._wire, members, nodes, name, self._loans)
 
     def _ticket(self, color, key) -> str:
         try:
@@ -249,6 +262,7 @@ class Communicator:
 
     def finish(self):
         """Wait for all that this rank has begun to send; it takes part in nothing after that."""
+        self._loans.settle()
         self._wire.finish()
 
     def abandon(self):
@@ -258,7 +272,7 @@ class Communicator:
     @property
     def events(self) -> list:
         """What this rank has done so far, as trace events."""
-        return self._wire.trace
+        return [] if self._wire.trace is None else self._wire.trace
 
     # Behind the calls
 
@@ -300,11 +314,15 @@ class Communicator:
 
     def _record(self, handle):
         """Meter and trace a message that is through."""
-        x, source = handle.tensor, getattr(handle._request, "source", None)
-        peer = self.members[handle.peer] if source is None else source
-        nbytes = x.nbytes
+        nbytes = handle.tensor.nbytes
         self._wire.meter.count(handle.operation, nbytes)
-        self._wire.trace.append(Event(
-            self.members[self.rank], handle.operation, peer, handle.tag, nbytes,
-            handle.start, self._wire.clock(), handle.call,
-        ))  # fmt: skip
+        if self._wire.trace is not None:
+            source = getattr(handle._request, "source", None)
+            peer = self.members[handle.peer] if source is None else source
+            self._note(handle.operation, peer, handle.tag, nbytes, handle.start, handle.call)
+
+    def _note(self, operation, peer, tag, nbytes, start, call):
+        """Trace what has just ended, unless this world's trace was not asked for."""
+        if self._wire.trace is not None:
+            event = operation, peer, tag, nbytes, start, self._wire.clock(), call
+            self._wire.trace.append(Event(self.members[self.rank], *event))

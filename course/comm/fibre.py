@@ -12,6 +12,8 @@ from queue import SimpleQueue
 
 import torch
 from greenlet import greenlet
+from torch import get_default_dtype, is_grad_enabled
+from torch._C import _is_fwd_grad_enabled as is_fwd_grad_enabled
 
 _C = torch._C
 FUNCTION_MODES = (
@@ -32,10 +34,12 @@ class Fibre:
     """One rank's course of events."""
 
     def __init__(self, body):
-        self.greenlet, self.aside = greenlet(body), None
+        self.body, self.greenlet, self.aside = body, None, None
 
     def resume(self):
-        """Run this rank until it pauses or ends."""
+        """Run this rank until it pauses or ends; the first time, in the thread that it is of."""
+        if self.greenlet is None:
+            self.greenlet = greenlet(self.body)
         self.greenlet.switch()
 
     def pause(self):
@@ -109,8 +113,8 @@ class Aside:
 
 def keeping_state(call):
     """Do `call`, and put back this thread's state of torch as it was before."""
-    grad, forward_grad = torch.is_grad_enabled(), _C._is_fwd_grad_enabled()
-    dtype = torch.get_default_dtype()
+    grad, forward_grad = is_grad_enabled(), is_fwd_grad_enabled()
+    dtype = get_default_dtype()
     try:
         if _unusual():
             with _set_aside():
@@ -118,11 +122,11 @@ def keeping_state(call):
         else:
             call()
     finally:
-        if torch.is_grad_enabled() is not grad:
+        if is_grad_enabled() is not grad:
             _C._set_grad_enabled(grad)
-        if _C._is_fwd_grad_enabled() is not forward_grad:
+        if is_fwd_grad_enabled() is not forward_grad:
             _C._set_fwd_grad_enabled(forward_grad)
-        if torch.get_default_dtype() is not dtype:
+        if get_default_dtype() is not dtype:
             torch.set_default_dtype(dtype)
 
 

@@ -37,13 +37,17 @@ class Agenda:
 class Link:
     """One direction of a cable or bus."""
 
-    __slots__ = ("name", "latency_s", "bytes_per_s", "flows", "room", "open")
+    __slots__ = ("name", "latency_s", "bytes_per_s", "number", "flows", "room", "open")
 
-    def __init__(self, name, latency_s, bytes_per_s):
+    def __init__(self, name, latency_s, bytes_per_s, number=0):
         self.name, self.latency_s, self.bytes_per_s, self.flows = name, latency_s, bytes_per_s, {}
+        self.number = number
 
     def __str__(self):
         return " → ".join(map(str, self.name))
+
+
+NOWHERE = Link(("here", "here"), 0.0, float("inf"))
 
 
 class Route(NamedTuple):
@@ -55,18 +59,17 @@ class Route(NamedTuple):
 
     @classmethod
     def over(cls, links):
-        narrowest = min(links, key=lambda link: link.bytes_per_s, default=None)
+        narrowest = min(links, key=lambda link: link.bytes_per_s, default=NOWHERE)
         return cls(tuple(links), sum(link.latency_s for link in links), narrowest)
 
 
 class Flow:
     """So many bytes on their way over a route; `bottleneck` is the link that sets its rate."""
 
-    __slots__ = ("route", "left", "rate", "since", "entry", "bottleneck", "settled")
+    rate, entry, began, settled = 0.0, None, NEVER, 0
 
     def __init__(self, route, nbytes):
-        self.route, self.left, self.rate, self.entry = route, nbytes, 0.0, None
-        self.bottleneck, self.settled = route.narrowest, 0
+        self.route, self.left, self.bottleneck = route, nbytes, route.narrowest
 
 
 class Flows:
@@ -77,15 +80,16 @@ class Flows:
 
     def begin(self, flow):
         """Let the bytes flow from now on."""
-        flow.since, alone = self.agenda.now, True
-        for link in flow.route.links:
+        flow.began = flow.since = now = self.agenda.now
+        alone = True
+        for link in flow.route[0]:
             if link.flows:
                 alone = False
             link.flows[flow] = None
         if alone:
-            flow.rate = flow.bottleneck.bytes_per_s
-            flow.entry = flow.since + flow.left / flow.rate
-            self.agenda.at(flow.entry, self.end, flow)
+            flow.rate = rate = flow.bottleneck.bytes_per_s
+            flow.entry = end = now + flow.left / rate
+            self.agenda.at(end, self.end, flow)
         else:
             flow.entry = NEVER
             self.touched.update(dict.fromkeys(flow.route.links))
@@ -97,7 +101,7 @@ class Flows:
 
     def drop(self, flow):
         """Take a flow from its links, which leaves more of them to the others."""
-        for link in flow.route.links:
+        for link in flow.route[0]:
             del link.flows[flow]
             if link.flows:
                 self.touched[link] = None

@@ -5,34 +5,21 @@ A rank's clock may be ahead of the cluster's: it runs on until it waits for some
 does lies in the cluster's future, so nothing comes too late.
 """
 
+import math
 import random
 
 import torch
 
-from course.comm.errors import CommError, CommMismatch, PeerLost, listed
+from course.comm.awaited import Message, Receive, Sharing
+from course.comm.errors import CommError, CommMismatch
 from course.comm.fibre import Fibre
-from course.comm.post import Message, Receive
+from course.comm.impasse import hopeless
+from course.comm.ledger import NOTHING, cause_of, pack_hold
 from course.comm.trace import Meter
 
 
 class Died(BaseException):
     """This rank's time has come."""
-
-
-class Sharing:
-    """What all `members` say of one call: done when everyone has spoken."""
-
-    any_of, error = False, None
-
-    def __init__(self, members):
-        self.members, self.said, self.done, self.at, self.cause = members, {}, False, 0.0, None
-
-    @property
-    def needs(self) -> set:
-        return set(self.members) - self.said.keys()
-
-    def under_way(self, at) -> bool:
-        return False
 
 
 class Imagined:
@@ -41,13 +28,14 @@ class Imagined:
     `time` is its clock, `request` what it waits for, in the call `doing`, since `since`.
     """
 
-    def __init__(self, rank, cluster, place, *, device, checked, slowness=1.0, dies_at=None):
-        self.rank, self.cluster, self.place, self.checked = rank, cluster, place, checked
+    def __init__(self, rank, cluster, place, *, device, checked, slowness=1.0, dies_at=math.inf):
+        self.rank = self.number = rank
+        self.cluster, self.place, self.checked = cluster, place, checked
         self.device, self.meter, self.trace = torch.device(device), Meter(), cluster.events()
         self.time, self.slowness, self.dies_at = 0.0, slowness, dies_at
-        self.flops, self.computed_bytes, self.holds, self.outgoing = 0, 0, [], {}
+        self.flops, self.computed_bytes, self.holds, self.outgoing = 0, 0, bytearray(), {}
         self.request, self.doing, self.since, self.entry = None, None, 0.0, None
-        self.trouble, self.ended, self.lost = None, False, False
+        self.trouble, self.ended, self.lost, self.lane, self.beside = None, False, False, 0, []
         self.mourned, self.entered, self.routes = set(), {}, {}
         self.random = random.Random(f"{cluster.seed} {rank}")
         self.fibre = Fibre(lambda: cluster.live(self))
@@ -61,7 +49,7 @@ class Imagined:
     def send_tensor(self, peer, envelope, x, confirm):
         """Send `x`; the request is done when its last byte has left and, with `confirm`, when the
         receiver has a place for it."""
-        dst = self.cluster.ranks[peer]
+        dst = self if peer == self.rank else self.cluster.ranks[peer]
         route = self.routes.get(peer) or self._route_to(dst)
         message = Message(self, dst, route, envelope, x, confirm and dst is not self)
         self.cluster.post.send(message)
@@ -85,7 +73,7 @@ class Imagined:
                 self.give_up(request)
                 raise
         if request.at > self.time:
-            self.holds.append((self.time, request.at, request.cause))
+            self.holds += pack_hold(self.time, request.at, request.cause)
             self._live_until(request.at)
 
     def give_up(self, request):
@@ -102,12 +90,13 @@ class Imagined:
         self.entered[group] = call
         sharing = self.cluster.shares.setdefault((group, call), Sharing(members))
         sharing.said[self.rank] = text
+        sharing.wires.append(self)
         if not sharing.needs:
             del self.cluster.shares[group, call]
-            sharing.cause = max((self.cluster.ranks[m] for m in members), key=lambda r: r.time)
-            sharing.at, sharing.done = sharing.cause.time, True
-            for member in members:
-                self.cluster.ranks[member].wake(sharing)
+            last = max(sharing.wires, key=lambda wire: (wire.time, -wire.rank))
+            sharing.cause = cause_of(last.number)
+            for wire in sharing.wires:
+                wire.released(sharing, last.time)
         self.wait(sharing, doing)
         return [sharing.said[member] for member in members]
 
@@ -117,8 +106,15 @@ class Imagined:
             "only what is built from send and recv"
         )
 
+    def companion(self):
+        """This wire for calls beside the rank's own work."""
+        self.beside.append(self.cluster.sideline(self))
+        return self.beside[-1]
+
     def finish(self):
-        """Wait until all that was sent has left."""
+        """Wait until all that was begun is over and all that was sent has left."""
+        for companion in self.beside:
+            companion.finish()
         for message in list(self.outgoing):
             self.wait(message, f"send to rank {message.dst.rank} ({message.envelope})")
 
@@ -131,6 +127,14 @@ class Imagined:
             seconds *= 1 + jitter * self.random.expovariate(1)
         self._live_until(self.time + seconds * self.slowness)
 
+    def released(self, request, at):
+        """There is no need to wait for `request` any longer, from `at` on."""
+        request.done, request.at = True, at
+        self.outgoing.pop(request, None)
+        if self.request is request:
+            self.request = None
+            self.cluster.ready.append(self)
+
     def wake(self, request):
         """Go on, if it is `request` that this rank waits for."""
         if self.request is request:
@@ -140,7 +144,7 @@ class Imagined:
     def fail(self, error, at):
         """Go on with `error` instead of what this rank waits for."""
         if at > self.time:
-            self.holds.append((self.time, at, None))
+            self.holds += pack_hold(self.time, at, NOTHING)
             self.time = at
         self.trouble = error
         self.wake(self.request)
@@ -156,24 +160,12 @@ class Imagined:
         else:
             self.trouble = CommMismatch(sentence)
 
-    def hopeless(self):
-        """The error that says why what this rank waits for can never be, if so."""
-        request, ranks = self.request, self.cluster.ranks
-        needs = request.needs
-        over = {peer for peer in needs - {self.rank} if ranks[peer].ended}
-        newly_lost = {peer for peer in over if ranks[peer].lost} - self.mourned
-        nobody_left = over and (not request.any_of or over == needs - {self.rank})
-        if newly_lost or nobody_left and not self.cluster.post.may_come(request):
-            self.mourned |= newly_lost
-            return PeerLost(self._absent(newly_lost or over))
-        return None
-
     def _block(self, request, doing):
         """Let others run until `request` is done."""
         if not (self.trouble or request.error):
             self.request, self.doing, self.since = request, doing, self.time
             if self.cluster.living < len(self.cluster.ranks):
-                self.trouble = self.hopeless()
+                self.trouble = hopeless(self)
             if self.trouble:
                 self.request = None
             else:
@@ -182,14 +174,8 @@ class Imagined:
         if error:
             raise error
 
-    def _absent(self, peers):
-        lost = any(self.cluster.ranks[peer].lost for peer in peers)
-        many, verb = len(peers) > 1, ("was", "were") if lost else ("has", "have")
-        end = "lost" if lost else f"returned from {'their functions' if many else 'its function'}"
-        return f"{listed(peers)} {verb[many]} {end} while rank {self.rank} was in {self.doing}"
-
     def _live_until(self, time):
-        if self.dies_at is not None and time >= self.dies_at:
+        if time >= self.dies_at:
             self.time = max(self.time, self.dies_at)
             raise Died
         self.time = time

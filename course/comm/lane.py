@@ -7,6 +7,8 @@ far, they tell each other over their socket, which also orders the memory access
 import mmap
 import os
 
+from course.comm.ground import reserved_bytes
+
 LANE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20  # the most that is filled before the reader is told
 
@@ -38,18 +40,22 @@ class Lane:
 
 
 def reserve(ranks: int):
-    """A file descriptor of memory for all lanes of `ranks` ranks, None where there is no such
-    thing.  Nothing is taken of it until it is written to."""
+    """A file descriptor of memory for all lanes of `ranks` ranks and, behind them, their grounds;
+    None where there is no such thing.  Nothing is taken of it until it is written to."""
     if not hasattr(os, "memfd_create"):
         return None
     fd = os.memfd_create("course-lanes")
-    os.truncate(fd, ranks * ranks * LANE_BYTES)
+    os.truncate(fd, lanes_bytes(ranks) + reserved_bytes(ranks))
     return fd
+
+
+def lanes_bytes(ranks: int) -> int:
+    return ranks * ranks * LANE_BYTES
 
 
 def lanes(fd: int, rank: int, peers, ranks: int) -> dict:
     """{peer: (lane to it, lane from it)} in the memory behind `fd`."""
-    memory = memoryview(mmap.mmap(fd, ranks * ranks * LANE_BYTES))
+    memory = memoryview(mmap.mmap(fd, lanes_bytes(ranks)))
 
     def lane(src, dst, ready):
         start = (src * ranks + dst) * LANE_BYTES

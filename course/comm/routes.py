@@ -22,7 +22,7 @@ class Routes:
         self.graph, self.links, self.distances = graph, {}, {}
         for one, other, cable in graph.edges(data=True):
             for ends in [(one, other)] if graph.is_directed() else [(one, other), (other, one)]:
-                self.links[ends] = _link(ends, cable)
+                self.links[ends] = _link(ends, cable, len(self.links))
         self.before = {node: [] for node in graph}
         self.after = {node: [] for node in graph}
         for one, other in self.links:
@@ -35,12 +35,20 @@ class Routes:
         if src not in left:
             raise ValueError(f"no links lead from {src} to {dst}")
         while here != dst:
-            nearer = [node for node in self.after[here] if left.get(node, -1) == left[here] - 1
-                      and (node == dst or node not in self.numbers)]  # fmt: skip
+            nearer = [dst] if left[here] == 1 else self._nearer(here, left)
             there = nearer[self.numbers[dst] % len(nearer)]
             links.append(self.links[here, there])
             here = there
         return Route.over(links)
+
+    def _nearer(self, here, left) -> list:
+        """The nodes next to `here` of which fewer links are left, and which pass on."""
+        return [node for node in self.after[here]
+                if left.get(node, -1) == left[here] - 1 and node not in self.numbers]  # fmt: skip
+
+    def named(self, number: int) -> Link:
+        """The link that has this number."""
+        return list(self.links.values())[number]
 
     def _distances(self, dst) -> dict:
         """How many links are left from every node to `dst`; devices pass nothing on."""
@@ -56,11 +64,11 @@ class Routes:
         return self.distances[dst]
 
 
-def _link(ends, cable) -> Link:
+def _link(ends, cable, number) -> Link:
     latency_s, bytes_per_s = cable.get("latency_s"), cable.get("bytes_per_s")
     if latency_s is None or bytes_per_s is None or latency_s < 0 or not bytes_per_s > 0:
         raise ValueError(
             f"the link {ends[0]} → {ends[1]} needs latency_s ≥ 0 and bytes_per_s > 0, "
             f"not {latency_s} and {bytes_per_s}"
         )
-    return Link(ends, latency_s, bytes_per_s)
+    return Link(ends, latency_s, bytes_per_s, number)

@@ -56,9 +56,9 @@ class Counter(TorchDispatchMode):
         self.charge, self.drawn, self.kinds = charge, drawn, {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kind = self.kinds.get(func)
+        kind = self.kinds.get(id(func))  # torch keeps its operations
         if kind is None:
-            kind = self.kinds[func] = _kind(func)
+            kind = self.kinds[id(func)] = _kind(func)
         if kind.random:
             self.drawn()
         nothing_to_do = kind.shapeless and _all_alike(args)
@@ -88,7 +88,10 @@ def _all_alike(args) -> bool:
     first = args[0]
     if not (first.is_meta and first.is_floating_point()):
         return False
-    return all(x.is_meta and x.shape == first.shape for x in args if isinstance(x, torch.Tensor))
+    for x in args[1:]:
+        if isinstance(x, torch.Tensor) and not (x.is_meta and x.shape == first.shape):
+            return False
+    return True
 
 
 def _nbytes(things) -> int:

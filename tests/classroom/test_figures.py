@@ -64,6 +64,17 @@ def test_curves_and_points_are_where_their_numbers_say():
     assert line.get_color() != dots.get_color()
 
 
+def test_what_was_predicted_and_what_was_found_share_a_colour():
+    axes = figures.agreement(
+        {"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}, {"b": ([2], [7])}, "so", "n", "s", how="run"
+    )
+    line, dots = axes.lines[1:3]
+    assert line.get_color() == dots.get_color() != axes.lines[0].get_color()
+    assert dots.get_xydata().tolist() == [[2, 7]] and dots.get_linestyle() == "None"
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["a", "b", "predicted", "run"]
+
+
 def test_a_run_that_blew_up_is_drawn_as_far_as_it_goes():
     losses = torch.tensor([1.0, 1e200, torch.inf, torch.nan], dtype=torch.float64)
     axes = figures.curves({"": (range(4), losses)}, "blown up", "step", "loss", log="y")

@@ -6,7 +6,7 @@ import torch
 from matplotlib.patches import FancyArrowPatch
 
 from course.classroom import player
-from course.collectives import all_gather, broadcast, reduce
+from course.collectives import all_gather, all_reduce, broadcast, reduce
 from course.collectives.basic import binomial_tree
 from course.comm import Trace, run
 
@@ -180,3 +180,18 @@ def test_the_slider_draws_the_step_it_shows(monkeypatch):
         slider.value = step
     assert (slider.min, slider.max) == (0, 2)
     assert drawn == [0, 1, 2, 0]
+
+
+def test_a_ring_that_ran_is_shown_as_a_sum_of_every_chunk():
+    def same_chunk(message, held):
+        return {part for part in held if part[0] == message.tag}
+
+    messages = messages_of(lambda comm: all_reduce(comm, torch.ones(6)), 3)
+    start = [{(chunk, rank) for chunk in range(3)} for rank in range(3)]
+    states = player.holdings(messages, start, same_chunk)
+    axes = player.grid(messages, states, 2, "the sum", carries=same_chunk, summed=True)
+    assert axes.get_title(loc="left") == "After step 2 of 4, 0 of 3 ranks hold the sum"
+    assert [each.get_text() for each in axes.get_yticklabels()] == ["chunk 0", "chunk 1", "chunk 2"]
+    shown = [text.get_text() for text in axes.texts]
+    assert shown[:3] == ["$x_0$", "$x_0$ + $x_1$ + $x_2$", "$x_0$ + $x_2$"]
+    assert all(set.union(*start) == held for held in states[-1])

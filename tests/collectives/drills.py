@@ -14,6 +14,7 @@ from course.collectives import (
     reduce_scatter,
     scatter,
 )
+from course.collectives.all_reduce import ALGORITHMS
 from tests.collectives.guarded import Guarded, whole
 from tests.collectives.serial import reduced, same, values
 
@@ -121,20 +122,19 @@ def drill_all_to_all(comm, material, shapes, root, op):
     return [*zip(outs, expected, strict=True), *zip(parts, given, strict=True)]
 
 
-def drill_ring(comm, material, shapes, root, op):
-    x = material.put(comm.rank, shapes[0])
-    all_reduce(comm, x, op, segment_bytes=max(16, x.nbytes // 11))
-    return [(x, all_reduced(comm, material, shapes[0], op))]
+def _drill_by(algorithm):
+    def drill(comm, material, shapes, root, op):
+        x = material.put(comm.rank, shapes[0])
+        all_reduce(comm, x, op, algorithm=algorithm, segment_bytes=max(16, x.nbytes // 11))
+        return [(x, all_reduced(comm, material, shapes[0], op))]
+
+    drill.__name__ = f"drill_{algorithm}"
+    return drill
 
 
-def drill_flat(comm, material, shapes, root, op):
-    x = material.put(comm.rank, shapes[0])
-    all_reduce(comm, x, op, algorithm="flat")
-    return [(x, all_reduced(comm, material, shapes[0], op))]
-
-
+ALL_REDUCING = tuple(_drill_by(algorithm) for algorithm in ALGORITHMS)
 BASIC = (drill_broadcast, drill_scatter, drill_gather, drill_all_gather, drill_all_to_all)
-REDUCING = (drill_reduce, drill_reduce_scatter, drill_ring, drill_flat)
+REDUCING = (drill_reduce, drill_reduce_scatter, *ALL_REDUCING)
 DRILLS = BASIC + REDUCING
 
 

@@ -2,13 +2,15 @@ import pytest
 import torch
 
 from course.collectives import all_reduce, reduce, reduce_scatter
-from course.collectives.all_reduce import ring_steps
+from course.collectives.all_reduce import ALGORITHMS
+from course.collectives.ring import ring_steps
 from course.comm import Trace, processes, run
 from tests.collectives.drills import Material, part_shape, wrongs
 from tests.collectives.guarded import LAYOUTS, column
 from tests.collectives.serial import reduced, values
+from tests.comm.worlds import switched
 
-ALGORITHMS = ("ring", "flat", "native")
+EVERY = (*ALGORITHMS, "native", "auto")
 PRIME = 1_500_007  # of float32: longer than a lane, several segments to a chunk
 
 
@@ -65,14 +67,14 @@ def in_segments(comm, algorithm, lengths):
     return found
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "flat"])
+@pytest.mark.parametrize("algorithm", ["ring", "flat", "hierarchical"])
 def test_segments_of_any_length(algorithm):
     assert run(in_segments, 3, algorithm, (1, 8, 12, 16, 40, 10**9)) == [[]] * 3
 
 
 def reduce_much(comm, op):
     found = []
-    for turn, algorithm in enumerate(ALGORITHMS):
+    for turn, algorithm in enumerate(EVERY):
         x = values((PRIME,), torch.float32, comm.rank, turn=turn)
         given = [values((PRIME,), torch.float32, r, turn=turn) for r in range(comm.size)]
         all_reduce(comm, x, op, algorithm=algorithm, segment_bytes=700_000)
@@ -109,7 +111,12 @@ def test_the_backend_is_given_what_it_can_reduce():
     assert run(survey_native, 3, cases) == [[]] * 3
 
 
-OPS = ("sum", "mean", "prod", torch.hypot)
+def lopsided(a, b):
+    """Growth by a and then by b; rounded differently if they change places."""
+    return a * b + a + b
+
+
+OPS = ("sum", "mean", "prod", "min", torch.hypot, lopsided)
 
 
 def awkward(rank, elements, dtype):
@@ -123,25 +130,28 @@ def reduce_awkward(comm, elements, dtypes):
     results = {}
     for dtype in dtypes:
         for op in OPS:
-            for algorithm in ("ring", "flat"):
+            for algorithm in ALGORITHMS:
                 x = awkward(comm.rank, elements, dtype)
                 all_reduce(comm, x, op, algorithm=algorithm, segment_bytes=40)
                 results[dtype, op, algorithm] = x
     return results
 
 
-def test_all_ranks_hold_the_same_bits_though_the_order_of_adding_matters():
+@pytest.mark.parametrize(
+    "world", [processes(), processes(nodes=(0, 0, 0, 1)), switched(4)], ids=["1", "3+1", "imagined"]
+)
+def test_all_ranks_hold_the_same_bits_though_the_order_of_adding_matters(world):
     dtypes, elements = (torch.float32, torch.bfloat16, torch.float16), 101
     given = [awkward(rank, elements, torch.float32) for rank in range(4)]
     assert not torch.equal(reduced(given, "sum"), reduced(given[::-1], "sum"))
-    first, *others = run(reduce_awkward, 4, elements, dtypes)
+    first, *others = run(reduce_awkward, 4, elements, dtypes, on=world)
     for key, x in first.items():
         for other in others:
             assert torch.equal(x.view(torch.uint8), other[key].view(torch.uint8)), key
     exact = [x.double() for x in given]
-    for op in OPS:
+    for op in OPS[:-1]:
         slack = 1e-6 * reduced([x.abs() for x in exact], op)
-        for algorithm in ("ring", "flat"):
+        for algorithm in ALGORITHMS:
             error = first[torch.float32, op, algorithm].double() - reduced(exact, op)
             assert (error.abs() <= slack).all(), (op, algorithm)
 
@@ -149,16 +159,16 @@ def test_all_ranks_hold_the_same_bits_though_the_order_of_adding_matters():
 def means_of_large_halves(comm):
     """60 000 everywhere: the sum of two would already be beyond 65 504."""
     big = torch.full((7,), 60_000, dtype=torch.float16)
-    means = [big.clone() for _ in range(4)]
-    all_reduce(comm, means[0], "mean")
-    all_reduce(comm, means[1], "mean", algorithm="flat")
-    reduce(comm, means[2], "mean")
-    reduce_scatter(comm, means[3], [big] * comm.size, "mean")
+    means = [big.clone() for _ in range(2 + len(ALGORITHMS))]
+    reduce(comm, means[0], "mean")
+    reduce_scatter(comm, means[1], [big] * comm.size, "mean")
+    for mean, algorithm in zip(means[2:], ALGORITHMS, strict=True):
+        all_reduce(comm, mean, "mean", algorithm=algorithm)
     return [mean.tolist() for mean in means]
 
 
 def test_a_mean_of_float16_does_not_overflow():
-    assert run(means_of_large_halves, 4) == [[[60_000.0] * 7] * 4] * 4
+    assert run(means_of_large_halves, 4) == [[[60_000.0] * 7] * 8] * 4
 
 
 def average_again(comm, turns):

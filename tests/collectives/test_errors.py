@@ -139,7 +139,8 @@ def test_what_cannot_be_done_is_refused_in_a_sentence():
 
 
 WAYS = {
-    r"rank \d: algorithm must be one of ring, flat, native, not 'tree'": {"algorithm": "tree"},
+    r"rank \d: algorithm must be one of flat, tree, recursive_doubling, ring, halving_doubling, "
+    r"hierarchical, native, auto, not 'star'": {"algorithm": "star"},
     r"op must be sum, mean, prod, min, max or a function, not 'average'": {"op": "average"},
     r"no mean of int64: it would have to be rounded": {"op": "mean"},
     r"the backend reduces by sum, mean, prod, min, max, not by": {

@@ -72,6 +72,14 @@ def test_an_op_is_called_by_its_name():
     assert called(torch.nn.ReLU()) == "ReLU"
 
 
+def test_functions_without_a_name_are_told_apart_by_their_lines():
+    add = lambda a, b: a + b  # noqa: E731
+    multiply = lambda a, b: a * b  # noqa: E731
+    first = add.__code__.co_firstlineno
+    assert called(add) == f"<lambda> of line {first}"
+    assert called(multiply) == f"<lambda> of line {first + 1}"
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (3, 4), (2, 0), (2, 3, 4)])
 def test_in_one_piece_is_flat_and_dense_and_what_is_done_to_it_is_done_to_the_tensor(layout, shape):

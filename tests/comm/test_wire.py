@@ -314,7 +314,8 @@ def every_wait(comm):
     """What rank 0 hears in every kind of wait for rank 1, which is gone or soon will be."""
     x = torch.zeros(1)
     said = [told(comm.recv, x, 1), told(comm.send, x, 1, 2), told(comm.recv, x, ANY)]
-    return [*said, told(comm.exchange, x, 1, x, 1), told(comm.barrier), told(comm.split, 0)]
+    y = torch.zeros(1)
+    return [*said, told(comm.exchange, x, 1, y, 1), told(comm.barrier), told(comm.split, 0)]
 
 
 def waits(what):

@@ -1,0 +1,77 @@
+"""Which all-reduce is the fastest: reckoned from `cost.py` for a size, the ranks' nodes and what
+messages cost inside of a node and across."""
+
+import functools
+from typing import NamedTuple
+
+from course.collectives import cost
+from course.collectives.hierarchical import rings
+
+
+class Link(NamedTuple):
+    """Seconds of a message, and of each of its bytes."""
+
+    alpha_s: float
+    beta_s_per_byte: float
+
+
+class Fabric(NamedTuple):
+    """`inside` a node a message takes so long from rank to rank; `across`, over the adapter that a
+    node's ranks share; `memory`: a meeting at memory that they share, and a byte copied there
+    (None: they share none); `gamma_s_per_byte`: combining."""
+
+    inside: Link
+    across: Link
+    memory: Link = None
+    gamma_s_per_byte: float = 0.0
+
+
+# Processes of one machine as measured on two cores; hosts a 1 Gb/s Ethernet apart.
+HERE = Fabric(Link(80e-6, 2.5e-10), Link(150e-6, 8.3e-9), Link(40e-6, 7e-11), 7e-11)
+
+
+class Choice(NamedTuple):
+    """The fastest `algorithm`, the `seconds` that each should take, and all that in a sentence."""
+
+    algorithm: str
+    seconds: dict
+    reason: str
+
+
+@functools.lru_cache(maxsize=1024)
+def choose(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric = HERE) -> Choice:
+    """The fastest all-reduce of so many elements on ranks on these `nodes`.
+
+    Where several ranks of several nodes all send in the same step, each step but the hierarchical
+    one's is charged as if they all sent across: the longest that it can take.
+    """
+    seconds = predicted(tuple(nodes), elements, element_bytes, fabric)
+    best, *others = sorted(seconds, key=seconds.get)
+    ranks = f"{elements * element_bytes} bytes on {len(nodes)} ranks of {len(set(nodes))} nodes"
+    behind = ", ".join(f"{name} {seconds[name]:.3g} s" for name in others)
+    reason = f"{best} should take {seconds[best]:.3g} s for {ranks}; {behind}"
+    return Choice(best, seconds, reason)
+
+
+def predicted(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric) -> dict:
+    """{algorithm: seconds that its cost comes to on a fabric}."""
+    p, nbytes, sizes = len(nodes), elements * element_bytes, (elements, element_bytes)
+    costs = {
+        "flat": cost.flat_all_reduce(p, nbytes),
+        "tree": cost.tree_all_reduce(p, nbytes),
+        "recursive_doubling": cost.recursive_doubling_all_reduce(p, nbytes),
+        "ring": cost.ring_all_reduce(p, *sizes),
+        "halving_doubling": cost.halving_doubling_all_reduce(p, *sizes),
+    }
+    everywhere = rings(nodes)
+    (alpha, beta), gamma = fabric.across if len(everywhere) > 1 else fabric.inside, fabric[3]
+    in_a_row = sum(here != there for here, there in zip(nodes, nodes[1:])) == len(everywhere) - 1
+    crowd = max(map(len, everywhere)) if len(everywhere) > 1 else 1
+    seconds = {name: it.seconds(alpha, beta * (1 if name == "ring" and in_a_row else crowd), gamma)
+               for name, it in costs.items()}  # fmt: skip
+    near = fabric.memory or fabric.inside
+    inside = cost.inside_by_memory if fabric.memory else cost.inside_nodes
+    owners = min(map(len, everywhere))  # who send across at once
+    across = cost.across_nodes(nodes, *sizes).seconds(alpha, fabric.across[1] * owners, gamma)
+    seconds["hierarchical"] = inside(nodes, *sizes).seconds(*near, gamma) + across
+    return seconds

@@ -1,0 +1,81 @@
+"""The ring: the tensor is cut in p chunks; partial sums of them go once round, and the finished
+chunks once more.
+
+2(p - 1) steps, in each of which every link carries 1/p of the tensor.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One step of one rank on the ring: the chunks it sends right and receives from the left, and
+    whether what it receives is added to its own or replaces it."""
+
+    send: int
+    receive: int
+    add: bool
+
+
+def ring_steps(p: int, rank: int) -> list[Step]:
+    """What `rank` does on a ring of p ranks: p - 1 steps that add, p - 1 that pass on.
+
+    After those that add, it holds chunk rank + 1 in its final form.
+    Source: Patarasuk & Yuan 2009; chunks numbered as in Baidu's ring.
+    """
+    adding = [Step((rank - i) % p, (rank - i - 1) % p, True) for i in range(p - 1)]
+    passing = [Step((rank + 1 - i) % p, (rank - i) % p, False) for i in range(p - 1)]
+    return adding + passing
+
+
+def by_ring(comm, flat, how, segment: int):
+    """Ring all-reduce of `flat` [n] in segments of `segment` elements."""
+    how.before(flat, comm.size)
+    around(comm, range(comm.size), flat, how, segment)
+
+
+def around(comm, ring, flat, how, segment: int):
+    """Reduce `flat` [n] over the ranks of `ring`; what is final is told to `how.after`."""
+    if len(ring) == 1:
+        return how.after(flat, comm.size)
+    steps = ring_steps(len(ring), ring.index(comm.rank))
+    chunks = flat.split(chunk_lengths(len(flat), len(ring)))
+    pass_on(comm, ring, steps, chunks, how, segment)
+
+
+def pass_on(comm, ring, steps, chunks, how, segment: int):
+    """Do these steps, with a chunk of any length for each rank of the ring; a segment goes on to
+    the right while the next one is still arriving from the left."""
+    me = ring.index(comm.rank)
+    right, left = ring[(me + 1) % len(ring)], ring[me - 1]
+    scratch = chunks[0].new_empty(min(segment, max(map(len, chunks))))
+    last_to_add = sum(step.add for step in steps) - 1
+    first = steps[0].send
+    sent = deque(comm.isend(piece, right, first) for piece in pieces(chunks[first], segment))
+    ahead = 2 * len(sent)  # what was sent two steps ago has long been received
+    for number, step in enumerate(steps):
+        for piece in pieces(chunks[step.receive], segment):
+            landing = piece
+            if step.add:
+                landing = scratch if piece.shape == scratch.shape else scratch[: len(piece)]
+            comm.recv(landing, left, step.receive)
+            if step.add:
+                how.combine(piece, landing)
+            if number == last_to_add:
+                how.after(piece, comm.size)
+            if number < len(steps) - 1:
+                sent.append(comm.isend(piece, right, step.receive))
+                if len(sent) > ahead:
+                    sent.popleft().wait()
+    for handle in sent:
+        handle.wait()
+
+
+def chunk_lengths(elements: int, p: int) -> list[int]:
+    """Of a tensor cut in p chunks, as by `tensor_split`: the first are one element longer."""
+    return [elements // p + (c < elements % p) for c in range(p)]
+
+
+def pieces(chunk, segment: int):
+    """A chunk cut into segments; as it is if it is no longer than one."""
+    return [chunk] if chunk.numel() <= segment else chunk.split(segment)
