@@ -6,8 +6,8 @@ import torch
 class Bucket:
     """Room for the gradients of `parameters` (one dtype), for whether each is used, and a weight.
 
-    values [elements], used [parameters] and weight [1] are parts of one tensor, `flat`: the
-    sum over ranks tells which gradients exist at all, and over how many samples.
+    values [elements] and the `tail` are parts of one tensor, `flat`.  The tail is used [parameters]
+    and weight [1]: their sums over ranks tell which gradients exist, and over how many samples.
     """
 
     def __init__(self, parameters):
@@ -15,7 +15,8 @@ class Bucket:
         sizes = [p.numel() for p in self.parameters]
         dtype, device = self.parameters[0].dtype, self.parameters[0].device
         self.flat = torch.zeros(sum(sizes) + len(sizes) + 1, dtype=dtype, device=device)
-        self.values, self.used, self.weight = self.flat.split([sum(sizes), len(sizes), 1])
+        self.values, self.tail = self.flat.split([sum(sizes), len(sizes) + 1])
+        self.used, self.weight = self.tail.split([len(sizes), 1])
         self._places = {
             p: (number, part.view(p.shape))
             for number, (p, part) in enumerate(zip(self.parameters, self.values.split(sizes)))
@@ -40,8 +41,8 @@ class Bucket:
         self.used[number] = 1.0
         self.filled.add(parameter)
 
-    def seal(self, weight) -> torch.Tensor:
-        """The tensor to be summed; what nothing was put into counts as zero."""
+    def seal(self, weight):
+        """Make it ready to be summed; what nothing was put into counts as zero."""
         for parameter in self.parameters:
             number, place = self._places[parameter]
             if parameter not in self.filled:
@@ -50,7 +51,6 @@ class Bucket:
             self.was_finite[parameter] = bool(place.sum().isfinite())
         self.weight.fill_(weight)
         self.filled.clear()
-        return self.flat
 
     def hand_back(self, divide) -> list:
         """Give each parameter that any rank used its gradient; those that are not finite."""

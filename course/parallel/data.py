@@ -20,8 +20,9 @@ class DataParallel(nn.Module):
     """`module`, whose gradients are those of the batches of all ranks together.
 
     Buckets hold `bucket_mb` megabytes; `op` is mean over samples, or sum over ranks.  `hook(comm,
-    flat)`, if given, takes the place of all_reduce and leaves the sum over ranks in flat.  Batch
-    norms see their own rank's samples, and buffers go their own ways, until `average_buffers`.
+    bucket)`, if given, takes the place of all_reduce: it leaves the sum over ranks in the bucket
+    (see `compression.py`).  Batch norms see their own rank's samples, and buffers go their own
+    ways, until `average_buffers`.
 
     Cost of a backward: the gradients' bytes through one all-reduce a bucket.
     Raises ValueError where the ranks' models differ, and, after backward, FloatingPointError for
@@ -35,7 +36,7 @@ class DataParallel(nn.Module):
         if op not in ("mean", "sum"):
             raise ValueError(f"op must be mean or sum, not {op!r}")
         self.module, self.comm, self.op, self.bucket_bytes = module, comm, op, bucket_mb * 1e6
-        self.reduce = hook or (lambda comm, flat: all_reduce(comm, flat, algorithm=algorithm))
+        self.reduce = hook or (lambda comm, it: all_reduce(comm, it.flat, algorithm=algorithm))
         self.names = {p: name for name, p in module.named_parameters()}
         _required_equal(module, comm)
         for tensor in (*module.parameters(), *module.buffers()):
@@ -86,7 +87,8 @@ class DataParallel(nn.Module):
         """Begin to reduce the next buckets, in the same order on all ranks."""
         while len(self.begun) < len(self.buckets) and ready(self.buckets[len(self.begun)]):
             bucket = self.buckets[len(self.begun)]
-            self.begun.append(self.comm.begin(self.reduce, bucket.seal(self._weight())))
+            bucket.seal(self._weight())
+            self.begun.append(self.comm.begin(self.reduce, bucket))
 
     def _finish(self):
         """Backward is over: send what is left, wait for all, hand the gradients back."""

@@ -57,13 +57,13 @@ STATES = {
 
 def in_a_state_of_its_own(comm, names):
     """Each rank enters another context, and finds it as it was after every message."""
-    usual, x = state(), torch.zeros(1)
+    usual, x, y = state(), torch.zeros(1), torch.zeros(1)
     with STATES[names[comm.rank]]() if names[comm.rank] else torch.enable_grad():
         own, seen = state(), []
         for _ in range(3):
-            comm.exchange(x, (comm.rank + 1) % comm.size, x, (comm.rank - 1) % comm.size)
+            comm.exchange(x, (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
             seen.append(state() == own)
-            comm.exchange(x, (comm.rank - 1) % comm.size, x, (comm.rank + 1) % comm.size)
+            comm.exchange(x, (comm.rank - 1) % comm.size, y, (comm.rank + 1) % comm.size)
             seen.append(state() == own)
     comm.barrier()
     return seen, state() == usual, own != usual

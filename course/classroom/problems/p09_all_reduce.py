@@ -17,7 +17,7 @@ from course.comm import RankError, run
 from course.comm.errors import listed
 from course.comm.simulator import simulated
 
-P, ALPHA_S, BYTES_PER_S = 8, 5e-6, 12.5e9  # ranks, latency and rate of the crossover
+P, ALPHA_S, BYTES_PER_S = 32, 20e-6, 1.25e9  # ranks, latency and rate of the crossover
 DIGIT = 8  # each rank's numbers are near a power of it, so that a sum tells its terms
 STEP_S = 2.0  # on the network that times an answer: one second of latency, one for all of x
 PARTS = ("reduce", "broadcast", "gather", "scatter", "all_gather", "reduce_scatter", "all_reduce")
@@ -26,7 +26,7 @@ PARTS = ("reduce", "broadcast", "gather", "scatter", "all_gather", "reduce_scatt
 # When is the ring worth it?
 
 
-def crossover(rounds: float, steps: int) -> float:
+def crossover(rounds: float, steps: float) -> float:
     """Bytes at which rounds (alpha + n beta) and steps alpha + 2n(p-1)/p beta are equal."""
     return ALPHA_S * BYTES_PER_S * (steps - rounds) / (rounds - 2 * (P - 1) / P)
 
@@ -38,9 +38,9 @@ def check_ring_beats_doubling(answer):
         (1, None),
         (1e-6, "bytes are wanted, not megabytes."),
         (1e-3, "bytes are wanted, not kilobytes."),
-        (8, "bytes are wanted, and that is bits."),
+        (8, "bytes are wanted, and that is bits: 10 Gb/s are 1.25 GB/s."),
         (crossover(rounds, P - 1) / right, "the ring goes round twice: 2(p - 1) steps."),
-        (crossover(rounds, 2 * 3) / right, "that is halving-doubling's 2 lg p steps."),
+        (crossover(rounds, 2 * rounds) / right, "that is halving-doubling's 2 lg p steps."),
         (ALPHA_S * BYTES_PER_S / right, "that is alpha / beta: now count steps and bytes."),
     ):
         if sentence and close(nbytes, right * factor, 0.01):
@@ -52,7 +52,7 @@ def check_ring_beats_doubling(answer):
             f"with {nbytes:,.4g} bytes doubling takes {doubling_s * 1e6:.4g} µs and the ring "
             f"{ring_s * 1e6:.4g} µs: they should be equal."
         )
-    return f"(14 - 3) alpha = (3 - 1.75) n beta, so n = 8.8 alpha / beta, {right:,.0f} bytes."
+    return f"57 alpha = 3.0625 n beta, so n = 18.6 alpha / beta, {right:,.0f} bytes."
 
 
 # What a sum is made of
@@ -301,16 +301,16 @@ def pass_the_sums_on(comm, x):
 EXERCISES = [
     Exercise(
         "ring_beats_doubling",
-        f"{P} ranks, alpha = 5 µs, 12.5 GB/s (gamma = 0): from how many bytes on is the ring "
+        f"{P} ranks, alpha = 20 µs, 10 Gb/s (gamma = 0): from how many bytes on is the ring "
         "faster than recursive doubling?",
         check_ring_beats_doubling,
         (
             "write down both times: steps times alpha, plus bytes on the way times beta.",
             "doubling takes lg p (alpha + n beta), the ring 2(p - 1) alpha + 2n(p - 1)/p beta.",
-            "set them equal and solve for n; beta is 1 / 12.5e9 seconds a byte.",
+            "set them equal and solve for n; beta is 1 / 1.25e9 seconds a byte.",
         ),
-        "(2(p - 1) - lg p) alpha = (lg p - 2(p - 1)/p) n beta; for p = 8, 11 alpha = 1.25 n beta: "
-        "n = 8.8 * 5e-6 * 12.5e9 = 550,000 bytes.",
+        "(2(p - 1) - lg p) alpha = (lg p - 2(p - 1)/p) n beta; for p = 32, 57 alpha = 3.0625 n "
+        "beta: n = 57 / 3.0625 * 20e-6 * 1.25e9 = 465,306 bytes.",
     ),
     Exercise(
         "any_number_of_ranks",
