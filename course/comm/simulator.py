@@ -31,10 +31,11 @@ from course.comm.work import roofline
 class simulated:
     """The world of ranks on an imagined `cluster`, a networkx graph (see `course.comm.routes`).
 
-    `device`: where their tensors are, "cpu" or "meta" (shapes only, no memory); `placement`: the
-    graph's device of each rank (default: in the graph's order); `charge(operation, flops, bytes,
-    device)`: seconds of an operation; `slow` {rank: factor} of its computing times, `jitter` the
-    mean of a random part added to each of them, `dead` {rank: the second in which it dies}.
+    `device`: where their tensors are, "cpu" or "meta" (shapes only, no memory; a program gets such
+    tensors by device=comm.device); `placement`: the graph's device of each rank (default: in the
+    graph's order); `charge(operation, flops, bytes, device)`: seconds of an operation; `slow`
+    {rank: factor} of its computing times, `jitter` the mean of a random part added to each of
+    them, `dead` {rank: the second in which it dies}.
     Afterwards `record` tells of the last run.
 
     Raises ValueError for what cannot be.
