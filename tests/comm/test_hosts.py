@@ -78,7 +78,7 @@ def transfer(comm, nbytes, pairs, repeat=5) -> float:
 def test_a_message_takes_its_time(rate, megabytes):
     on = hosts(2, rate=rate)
     seconds = min(run(transfer, 2, megabytes * MB, [(0, 1)], on=on))
-    assert 0.98 < seconds * on.bytes_per_s / (megabytes * MB) < 1.4
+    assert 0.98 < seconds * on.bytes_per_s / (megabytes * MB) < 1.9
 
 
 CROWDS = {
@@ -95,7 +95,7 @@ def test_messages_share_a_link_but_not_its_two_directions(crowd):
     pairs, on_one_link = CROWDS[crowd]
     on = hosts(3, rate="100mbit")
     seconds = min(run(transfer, 3, 2 * MB, pairs, on=on))
-    assert 0.97 < seconds * on.bytes_per_s / (2 * MB * on_one_link) < 1.5
+    assert 0.97 < seconds * on.bytes_per_s / (2 * MB * on_one_link) < 1.9
 
 
 @needs_hosts
@@ -123,7 +123,7 @@ def test_the_backend_goes_over_the_wire():
     on = hosts(2, rate="100mbit")
     for total, seconds in run(native_sum, 2, MB, on=on):
         assert total == [1.0, 1.0]
-        assert 0.97 < seconds * on.bytes_per_s / (4 * MB) < 1.5
+        assert 0.97 < seconds * on.bytes_per_s / (4 * MB) < 1.9
 
 
 def mixed_up(comm):

@@ -15,10 +15,10 @@ def test_an_ethernet_in_a_box_takes_the_time_that_was_foreseen():
     """Where the wire is slow, what the machine does besides hardly matters; it can only delay."""
     jobs = [(algorithm, 2) for algorithm in ("flat", "tree", "ring")]
     cluster = prediction.imagined(BOX, prediction.figures(BOX))
-    measured = prediction.measured_s(BOX, jobs, turns=2)
+    measured = prediction.measured_s(BOX, jobs, turns=4)
     for job in jobs:
         seconds = prediction.predicted_s(cluster, 2, *job)
-        assert 0.95 < min(measured[job]) / seconds < 1.4, job
+        assert 0.95 < min(measured[job]) / seconds < 1.9, job
 
 
 def test_a_box_is_imagined_with_its_links():
