@@ -233,7 +233,13 @@ class Communicator:
             wire, name = self._wire.companion(), self.name + BESIDE
             self._companion = Communicator(wire, self.members, self.nodes, name)
         comm = self._companion
-        return Begun(comm._wire, lambda: fn(comm, *args, **kwargs))
+
+        def call():
+            value = fn(comm, *args, **kwargs)
+            comm._loans.settle()
+            return value
+
+        return Begun(comm._wire, call)
 
     @contextlib.contextmanager
     def common(self):

@@ -97,12 +97,8 @@ class Wire(Incoming):
             self.inside.acquire()
         self._progress(0)
 
-    def progress(self, timeout) -> bool:
-        """Move what can be moved, waiting for it up to `timeout` seconds.  Whether any did."""
-        with self.inside:
-            return self._progress(timeout)
-
     def _progress(self, timeout) -> bool:
+        """Move what can be moved, waiting for it up to `timeout` seconds.  Whether any did."""
         if self.listened:
             return self.inside.wait(timeout)
         ready = self._listen(timeout)

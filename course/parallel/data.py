@@ -42,14 +42,22 @@ class DataParallel(nn.Module):
         for tensor in (*module.parameters(), *module.buffers()):
             broadcast(comm, tensor.detach())
         self.samples, self.backwards, self.together = 0, 0, True
-        self.order, self.arriving, self.underway = None, [], False
+        self.arriving, self.begun, self.underway, self.ordered = [], [], False, False
         self._cut(list(reversed([p for p in self.names if p.requires_grad])))
         for parameter in self.names:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._ready)
 
     def forward(self, *args, samples=None, **kwargs):
-        """What module gives; `samples` [default: the first argument's rows] weigh its gradient."""
+        """What module gives; `samples` [default: the first argument's rows] weigh its gradient.
+
+        Raises RuntimeError after a backward that broke off in the middle of its messages.
+        """
+        if self.underway:
+            raise RuntimeError(
+                f"rank {self.comm.rank}: the last backward broke off when some of its gradients "
+                "were sent; the ranks are out of step, and training has to start anew"
+            )
         if torch.is_grad_enabled():
             self.samples += len(args[0]) if samples is None else samples
             self.backwards += 1
@@ -99,17 +107,17 @@ class DataParallel(nn.Module):
         bad = [p for bucket in self.buckets for p in bucket.hand_back(self.op == "mean")]
         self.samples = self.backwards = 0
         self._refuse_not_finite(bad)
-        if self.order is None:
+        if not self.ordered:
             self._reorder()
 
     def _reorder(self):
         """From now on buckets follow the order in which rank 0's first backward came by."""
         numbers = {p: number for number, p in enumerate(self.home)}
         rest = [p for p in self.home if p not in set(self.arriving)]
-        self.order = torch.tensor([numbers[p] for p in (*self.arriving, *rest)])
-        broadcast(self.comm, self.order)
-        parameters = list(self.home)
-        self._cut([parameters[number] for number in self.order.tolist()])
+        order = torch.tensor([numbers[p] for p in (*self.arriving, *rest)])
+        broadcast(self.comm, order)
+        parameters, self.ordered = list(self.home), True
+        self._cut([parameters[number] for number in order.tolist()])
 
     def _refuse_not_finite(self, bad):
         """All ranks see that the sum is not finite; together they find out whose part was not."""

@@ -45,6 +45,10 @@ def forget_a_receive(comm, n):
         comm.send(torch.zeros(n), 0)
 
 
+def forget_a_receive_beside(comm, n):
+    comm.begin(forget_a_receive, n).wait()
+
+
 MISUSES = {
     change_what_is_sent: rf"rank 0 changed its tensor between {SEND} and the wait\(\)",
     receive_twice_in_one_place: rf"rank 0: {RECV.format(2)} would share memory with "
@@ -52,6 +56,7 @@ MISUSES = {
     exchange_a_tensor_with_itself: rf"rank 0: {SEND} would share memory with {RECV.format(0)}, "
                                    r"whose wait\(\) has not been called",
     forget_a_receive: rf"rank 0 has returned without a wait\(\) for {RECV.format(0)}",
+    forget_a_receive_beside: rf"rank 0 has returned without a wait\(\) for {RECV.format(0)}",
 }  # fmt: skip
 
 

@@ -234,6 +234,25 @@ def not_finite(comm):
     net(x * (float("nan") if comm.rank == 1 else 1.0), 1).sum().backward()
 
 
+def broken_off(comm):
+    """An error in the middle of backward; then the program goes on as if nothing had been."""
+    net, x = DataParallel(Net(), comm), rows(0)[0]
+
+    def fail(gradient):
+        raise ArithmeticError("in the middle")
+
+    hook = net.module.first.weight.register_hook(fail)
+    with pytest.raises(ArithmeticError, match="in the middle"):
+        net(x, 1).sum().backward()
+    hook.remove()
+    with pytest.raises(RuntimeError, match=f"rank {comm.rank}: the last backward broke off"):
+        net(x, 1)
+
+
+def test_after_a_backward_that_broke_off_nothing_goes_on_in_silence():
+    run(broken_off, 2)
+
+
 def test_who_has_a_gradient_that_is_not_finite():
     with pytest.raises(RankError, match="FloatingPointError: gradients must be finite: not so "
                        "that of .*weight on rank 1"):  # fmt: skip
