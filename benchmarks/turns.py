@@ -2,6 +2,7 @@
 within a turn means more than any number of seconds."""
 
 import functools
+import pathlib
 import statistics
 import time
 from typing import NamedTuple
@@ -21,6 +22,31 @@ class Ratio(NamedTuple):
         """above / below, both in seconds, a turn each."""
         ratios = [a / b for a, b in zip(above, below, strict=True)]
         return cls(statistics.median(ratios), min(ratios), max(ratios))
+
+
+class Stolen:
+    """With it, the part of the cores' time that a virtual machine was denied meanwhile, as text."""
+
+    def __init__(self, told=pathlib.Path("/proc/stat")):
+        self.told, self.share = told, None
+
+    def __enter__(self):
+        self.before = self._ticks()
+        return self
+
+    def __exit__(self, *_):
+        if self.before:
+            spent = [after - before for before, after in zip(self.before, self._ticks())]
+            *_, steal = spent  # behind user, nice, system, idle, iowait, irq, softirq
+            self.share = steal / max(1, sum(spent))
+
+    def __str__(self):
+        return "not told" if self.share is None else f"{self.share:.1%}"
+
+    def _ticks(self) -> list:
+        if not self.told.exists():
+            return []
+        return [int(count) for count in self.told.read_text().partition("\n")[0].split()[1:9]]
 
 
 def in_turns(contestants: dict, turns: int) -> dict:
@@ -44,14 +70,14 @@ def seconds(call) -> float:
     return time.perf_counter() - start
 
 
-def race(make, ranks: int, turns: int, *args) -> dict:
+def race(make, ranks: int, turns: int, *args, on=None) -> dict:
     """{name: seconds in each turn} of the contestants {name: call} that `make(comm, *args)`
-    returns on each rank.
+    returns on each rank of the world `on`.
 
     All take turns in one unchecked run, on the same ranks.  A call lasts from the moment the first
     rank begins, after a barrier, until the last has done.
     """
-    by_rank = run(_take_turns, ranks, make, turns, *args, checked=False, timeout=120)
+    by_rank = run(_take_turns, ranks, make, turns, *args, on=on, checked=False, timeout=120)
     return {name: [_together(spans) for spans in zip(*(said[name] for said in by_rank))]
             for name in by_rank[0]}  # fmt: skip
 

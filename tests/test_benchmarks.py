@@ -12,7 +12,7 @@ import torch
 from benchmarks import __main__ as program
 from benchmarks import all_reduce, checking, launching
 from benchmarks.report import NO_AIM, Aim, Table, judged, processor
-from benchmarks.turns import Ratio, in_turns, race
+from benchmarks.turns import Ratio, Stolen, in_turns, race
 from course.collectives import all_reduce as reduce_all
 from course.comm import CommMismatch, run
 
@@ -27,6 +27,17 @@ def test_every_turn_another_one_begins_and_the_first_is_not_counted():
 
 def test_a_ratio_is_taken_within_each_turn():
     assert Ratio.of([1.0, 10.0, 6.0], [1.0, 5.0, 2.0]) == (2.0, 1.0, 3.0)
+
+
+def test_stolen_time_is_a_part_of_all_time(tmp_path):
+    told = tmp_path / "stat"
+    told.write_text("cpu  100 0 50 800 0 0 0 40 0 0\ncpu0 ...\n")
+    with Stolen(told) as stolen:
+        told.write_text("cpu  120 0 50 850 0 0 0 70 5 0\ncpu0 ...\n")
+    assert str(stolen) == "30.0%"
+    with Stolen(tmp_path / "nowhere") as unknown:
+        pass
+    assert str(unknown) == "not told"
 
 
 @pytest.mark.parametrize(

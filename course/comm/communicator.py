@@ -18,7 +18,7 @@ import torch
 from course.comm.errors import CommMismatch, differing
 from course.comm.loans import Loans
 from course.comm.messages import Envelope
-from course.comm.tensors import DTYPES, describe, required, writable
+from course.comm.tensors import CODES, describe, required, writable
 from course.comm.trace import Event
 
 ANY = "any rank"
@@ -305,8 +305,7 @@ class Communicator:
         if not (isinstance(tag, int) and 0 <= tag <= LAST_TAG):
             rule = f"a tag is a whole number from 0 to {LAST_TAG}"
             raise ValueError(f"rank {self.rank}: {rule}, not {tag!r}")
-        nbytes = x.nbytes
-        return Envelope(self._group, self._number, tag, DTYPES.index(x.dtype), nbytes)
+        return Envelope(self._group, self._number, tag, CODES[x.dtype], x.nbytes)
 
     def _member(self, rank, verb) -> int:
         """The world's number of one of this group's ranks."""

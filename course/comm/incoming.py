@@ -37,7 +37,7 @@ class Incoming(Outgoing):
             if arrival is None:
                 header = stream.next_header()
                 if header is None:
-                    return
+                    return stream.await_bytes(1)
                 self._open(stream, *header)
             elif arrival.view is None:
                 return
@@ -47,7 +47,7 @@ class Incoming(Outgoing):
             else:
                 count = stream.fill(arrival.view[arrival.got :])
                 if not count:
-                    return
+                    return stream.await_bytes(arrival.envelope.nbytes - arrival.got)
                 arrival.got += count
 
     def _open(self, stream, kind, dtype, confirm, by_lane, tag, call, group, number, nbytes):

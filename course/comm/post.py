@@ -61,10 +61,7 @@ class Post:
             message.receive = None
             self.unclaimed.setdefault(message.key, []).insert(0, message)
         for waiting in (self.expected, self.lines):
-            if receive in waiting.get(receive.key, ()):
-                waiting[receive.key].remove(receive)
-                if not waiting[receive.key]:
-                    del waiting[receive.key]
+            _remove(waiting, receive)
 
     def cut(self, message):
         """One end of a message is lost before its last byte has come."""
@@ -75,8 +72,8 @@ class Post:
             self.flows.drop(message)
         if message.receive is not None:
             message.receive.source = message.receive.message = None
-        elif message in self.unclaimed.get(message.key, ()):
-            self.unclaimed[message.key].remove(message)
+        else:
+            _remove(self.unclaimed, message)
 
     def may_come(self, request) -> bool:
         """Whether a message is under way that nobody has claimed and `request` might."""
@@ -169,6 +166,15 @@ def _first(waiting, key):
     if len(queue) == 1:
         del waiting[key]
     return queue.pop(0)
+
+
+def _remove(waiting, thing):
+    """Let it wait no more, if it does."""
+    queue = waiting.get(thing.key, ())
+    if thing in queue:
+        queue.remove(thing)
+        if not queue:
+            del waiting[thing.key]
 
 
 def _agree(message, receive) -> bool:

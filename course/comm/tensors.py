@@ -16,6 +16,7 @@ DTYPES = (
     torch.complex64,
     torch.complex128,
 )
+CODES = {dtype: code for code, dtype in enumerate(DTYPES)}  # as envelopes have them
 
 
 def describe(dtype, shape) -> str:
@@ -29,7 +30,7 @@ def required(x, role: str, rank: int):
         raise ValueError(f"rank {rank}: {role} must be a tensor, not {type(x).__name__} {x!r:.40}")
     if x.layout != torch.strided:
         raise ValueError(f"rank {rank}: {role} must be a dense tensor, not {x.layout}")
-    if x.dtype not in DTYPES:
+    if x.dtype not in CODES:
         raise ValueError(f"rank {rank}: {role} has dtype {x.dtype}, which no message carries")
     return x
 

@@ -21,7 +21,7 @@ class Bucket:
             p: (number, part.view(p.shape))
             for number, (p, part) in enumerate(zip(self.parameters, self.values.split(sizes)))
         }
-        self.was_finite, self.filled = {}, set()
+        self.filled, self.was_finite = set(), {}
 
     def place(self, parameter):
         """Where the gradient of `parameter` is, in its shape."""
@@ -44,39 +44,51 @@ class Bucket:
     def seal(self, weight):
         """Make it ready to be summed; what nothing was put into counts as zero."""
         for parameter in self.parameters:
-            number, place = self._places[parameter]
             if parameter not in self.filled:
+                number, place = self._places[parameter]
                 place.zero_()
                 self.used[number] = 0.0
-            self.was_finite[parameter] = bool(place.sum().isfinite())
         self.weight.fill_(weight)
-        self.filled.clear()
+        self.mine = weight
+
+    @property
+    def _suspect(self) -> bool:
+        """Whether a number may not be finite: with one such, the sum is not either."""
+        return not (self.flat.is_meta or self.values.sum().isfinite())
 
     def hand_back(self, divide) -> list:
         """Give each parameter that any rank used its gradient; those that are not finite."""
-        if divide:
-            self.values.div_(self.weight.clamp(min=torch.finfo(self.flat.dtype).tiny))
-        bad = []
-        for parameter, used in zip(self.parameters, self.used.tolist()):
-            place = self.place(parameter)
-            if not used:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(place)
-            if not place.sum().isfinite():
-                bad.append(parameter)
+        bad = [p for p in self.parameters if not _finite(self.place(p))] if self._suspect else []
+        heard = self.filled if self.mine else ()  # a gradient of no samples was not sent
+        self.was_finite = {p: p not in heard or _finite(p.grad) for p in bad}
+        divisor = self.weight.clamp(min=torch.finfo(self.flat.dtype).tiny)
+        for parameter, used in zip(self.parameters, _numbers(self.used)):
+            if used:
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter)
+                if divide:
+                    torch.div(self.place(parameter), divisor, out=parameter.grad)
+                else:
+                    parameter.grad.copy_(self.place(parameter))
+        self.filled.clear()
         return bad
 
 
 def cut_into_buckets(parameters, bucket_bytes) -> list[Bucket]:
-    """Buckets of neighbours of one dtype, each up to `bucket_bytes` or a single parameter."""
-    lots, size = [], 0
+    """Buckets of neighbours of one dtype; one is closed when it holds `bucket_bytes` or more."""
+    lots, size = [], bucket_bytes
     for parameter in parameters:
-        alike = lots and lots[-1][0].dtype == parameter.dtype
-        if not alike or size + parameter.nbytes > bucket_bytes:
+        if size >= bucket_bytes or lots[-1][0].dtype != parameter.dtype:
             lots.append([])
             size = 0
         lots[-1].append(parameter)
         size += parameter.nbytes
     return [Bucket(lot) for lot in lots]
+
+
+def _finite(x) -> bool:
+    return bool(x.isfinite().all())
+
+
+def _numbers(flags) -> list:
+    return [1.0] * len(flags) if flags.is_meta else flags.tolist()

@@ -43,6 +43,7 @@ class DataParallel(nn.Module):
             broadcast(comm, tensor.detach())
         self.samples, self.backwards, self.together = 0, 0, True
         self.arriving, self.begun, self.underway, self.ordered = [], [], False, False
+        self.gathered = set()
         self._cut(list(reversed([p for p in self.names if p.requires_grad])))
         for parameter in self.names:
             if parameter.requires_grad:
@@ -79,6 +80,7 @@ class DataParallel(nn.Module):
     def _ready(self, parameter):
         """Backward has accumulated the gradient of `parameter`: it will not change any more."""
         if not self.together:
+            self.gathered.add(parameter)
             return
         if not self.underway:
             self.underway, self.begun, self.arriving = True, [], []
@@ -101,6 +103,9 @@ class DataParallel(nn.Module):
     def _finish(self):
         """Backward is over: send what is left, wait for all, hand the gradients back."""
         self.underway = False
+        for parameter in self.gathered.difference(self.arriving):  # used before this backward alone
+            self.home[parameter].fill(parameter, self._weight())
+        self.gathered.clear()
         self._send(lambda bucket: True)
         for handle in self.begun:
             handle.wait()
@@ -114,7 +119,7 @@ class DataParallel(nn.Module):
         """From now on buckets follow the order in which rank 0's first backward came by."""
         numbers = {p: number for number, p in enumerate(self.home)}
         rest = [p for p in self.home if p not in set(self.arriving)]
-        order = torch.tensor([numbers[p] for p in (*self.arriving, *rest)])
+        order = torch.tensor([numbers[p] for p in (*self.arriving, *rest)], device="cpu")
         broadcast(self.comm, order)
         parameters, self.ordered = list(self.home), True
         self._cut([parameters[number] for number in order.tolist()])
@@ -157,11 +162,12 @@ def _required_equal(module, comm):
     """All ranks have the same parameters and buffers: their names, dtypes, shapes, order."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     told = [f"{name} ({x.dtype} {list(x.shape)})".replace("torch.", "") for name, x in tensors]
-    lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
-    all_gather(comm, lengths, torch.tensor([len(told)]))
-    digests = [torch.empty(length, 16, dtype=torch.uint8) for length in lengths]
     mine = [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in told]
-    all_gather(comm, digests, torch.tensor(mine, dtype=torch.uint8).view(-1, 16))
+    with torch.device("cpu"):
+        lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
+        all_gather(comm, lengths, torch.tensor([len(told)]))
+        digests = [torch.empty(length, 16, dtype=torch.uint8) for length in lengths]
+        all_gather(comm, digests, torch.tensor(mine, dtype=torch.uint8).view(-1, 16))
     for rank, theirs in enumerate(digests):
         for number, text in enumerate(told):
             if number == len(theirs) or theirs[number].tolist() != mine[number]:

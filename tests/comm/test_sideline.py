@@ -1,12 +1,13 @@
 """Calls beside a rank's own work on an imagined cluster: values, seconds, errors."""
 
+import contextlib
 import json
 
 import pytest
 import torch
 
 from course.collectives import all_reduce, cost
-from course.comm import RankError, run
+from course.comm import PeerLost, RankError, run
 from tests.comm import test_beside as on_processes
 from tests.comm.worlds import ALPHA_S, BETA_S, slowly, switched
 
@@ -138,6 +139,57 @@ def dies_beside(comm):
 def test_a_rank_dies_with_all_that_it_has_begun():
     with pytest.raises(RankError, match="rank 1 died at 5 s, as its world has it"):
         run(dies_beside, 3, on=slowly(3, dead={1: 5}))
+
+
+def tells_rank_0(comm):
+    with contextlib.suppress(PeerLost):
+        comm.recv(hundred(), 2)
+    comm.send(hundred(), 0)
+
+
+def fails_before_what_it_has_begun(comm):
+    """Rank 1 fails at once, ranks 2 and 3 return after seconds; 0 hears of both, not of 1."""
+    if comm.rank == 1:
+        comm.begin(tells_rank_0)
+        comm.barrier()
+        raise ArithmeticError
+    comm.barrier()
+    if comm.rank:
+        torch.zeros(comm.rank * 1000)
+        return comm.send(hundred(), 0)
+    comm.recv(hundred(), 2)
+    comm.recv(hundred(), 3)
+    beside = comm.begin(lambda comm: comm.recv(hundred(), 1))
+    with pytest.raises(PeerLost, match="rank 1 was lost"):
+        beside.wait()
+
+
+def test_what_a_lost_rank_has_begun_stops_with_it():
+    with pytest.raises(RankError, match="rank 1 failed: ArithmeticError") as caught:
+        run(fails_before_what_it_has_begun, 4, on=switched(4, charge=computes), checked=False)
+    assert "rank 0" not in str(caught.value)  # it has seen what it had to see
+
+
+def sends_beside(comm):
+    """Rank 1 fails when what it has begun has sent already, by a clock that is ahead."""
+    if comm.rank == 1:
+        comm.begin(lambda comm: (torch.zeros(1000), comm.send(hundred(), 0)))
+        comm.recv(hundred(), 0)
+        raise ArithmeticError
+    if comm.rank == 2:
+        torch.zeros(2000)
+        return comm.send(hundred(), 0)
+    comm.send(hundred(), 1)
+    comm.recv(hundred(), 2)
+    beside = comm.begin(lambda comm: comm.recv(hundred(), 1))
+    with pytest.raises(PeerLost, match="rank 1 was lost"):
+        beside.wait()
+
+
+def test_what_a_lost_rank_would_have_sent_never_comes():
+    with pytest.raises(RankError, match="rank 1 failed: ArithmeticError") as caught:
+        run(sends_beside, 3, on=switched(3, charge=computes), checked=False)
+    assert "rank 0" not in str(caught.value)
 
 
 def gradients_beside(comm):

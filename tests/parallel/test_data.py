@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import Cable, Device
 from course.comm import RankError, Trace, run
+from course.comm.simulator import simulated
 from course.parallel.data import DataParallel, average_buffers, average_weights
 
 
@@ -112,21 +115,23 @@ def accumulated(comm, parts):
             for x, y in zip(*micro)]  # fmt: skip
     before = comm.meter.sent_bytes
     with net.no_sync():
-        for x, y in mine[:-1]:
-            ((net(x, 1) - y) ** 2).mean().backward()
+        for step, (x, y) in enumerate(mine[:-1], start=1):
+            ((net(x, step) - y) ** 2).mean().backward()
     quiet = comm.meter.sent_bytes - before
     x, y = mine[-1]
-    ((net(x, 1) - y) ** 2).mean().backward()
+    ((net(x, parts) - y) ** 2).mean().backward()
     return [p.grad for p in net.parameters()], quiet
 
 
-def test_accumulation_sends_nothing_until_the_last():
-    net, parts = Net(), 3
-    for x, y in zip(*[part.tensor_split(parts) for part in rows(0, count=24)]):
-        ((net(x, 1) - y) ** 2).mean().backward()
+@pytest.mark.parametrize("parts", [2, 3])  # of 2 the last does not use what the first has used
+def test_accumulation_sends_nothing_until_the_last(parts):
+    net, split = Net(), [part.tensor_split(parts) for part in rows(0, count=24)]
+    for step, (x, y) in enumerate(zip(*split), start=1):
+        ((net(x, step) - y) ** 2).mean().backward()
     for mine, quiet in run(accumulated, 2, parts):
         assert quiet == 0
         for a, p in zip(mine, net.parameters(), strict=True):
+            assert (a is None) == (p.grad is None)
             if a is not None:
                 torch.testing.assert_close(a, p.grad, rtol=1e-12, atol=1e-14)
 
@@ -226,6 +231,40 @@ def early_buckets(comm):
 def test_buckets_are_on_their_way_before_backward_is_over():
     for begun, buckets in run(early_buckets, 2):
         assert 0 < begun < buckets and begun >= 3
+
+
+LAYERS = 8
+
+
+def backward_s(comm, bucket_mb):
+    """Seconds of the second backward of a net of equal layers, each 4 MB."""
+    layers = [nn.Linear(1000, 1000, bias=False, device=comm.device) for _ in range(LAYERS)]
+    net = DataParallel(nn.Sequential(*layers), comm, bucket_mb=bucket_mb)
+    for _ in range(2):
+        out = net(torch.empty(256, 1000, device=comm.device))
+        start = comm.clock()
+        out.sum().backward()
+        seconds = comm.clock() - start
+        net.zero_grad()
+    return seconds
+
+
+@pytest.mark.parametrize("bytes_per_s", [1e9, 20e9])  # the network takes longer; backward does
+def test_the_network_works_behind_backward(bytes_per_s):
+    """On the imagined cluster a message is there a fixed time after it was sent, whatever the ranks
+    do meanwhile; the tensors have no memory."""
+    device = Device("a device", 1e12, 1e15, 1e9, "made up")
+    fabric = one_switch(4, device, Cable("a cable", 1e-6, bytes_per_s, "made up"))
+
+    def seconds(ranks, bucket_mb):
+        world = simulated(fabric, device="meta")
+        return max(run(backward_s, ranks, bucket_mb, on=world, checked=False))
+
+    compute = seconds(1, 100)
+    communicate = seconds(4, 100) - compute  # in one bucket, after all of backward
+    longer, shorter = sorted([compute, communicate], reverse=True)
+    assert communicate > compute / 4
+    assert seconds(4, 4) == pytest.approx(longer + shorter / LAYERS, rel=0.01)
 
 
 def not_finite(comm):
