@@ -27,10 +27,10 @@ def measure(turns) -> Table:
     return Table("Steps of data parallel training", rows + compressed(turns), NOTE)
 
 
-NOTE = f"""float32, {ROWS} rows a rank, buckets of {BUCKET_MB} MB, plain SGD, unchecked. ratio = the \
-other's time / the time: of course against torch.nn.parallel.DistributedDataParallel over gloo, or \
-of a step that sends all gradients against one that sends fewer bytes. ms = of the median step; \
-alone = the same step of one rank that sends nothing, ms."""
+NOTE = f"""float32, {ROWS} rows a rank, buckets of {BUCKET_MB} MB, plain SGD, unchecked. \
+ratio = the other's time / the time: of course against torch.nn.parallel.DistributedDataParallel \
+over gloo, or of a step that sends all gradients against one that sends fewer bytes. ms = of the \
+median step; alone = the same step of one rank that sends nothing, ms."""
 
 
 def mlp():

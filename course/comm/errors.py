@@ -14,7 +14,11 @@ class CommTimeout(CommError):
 
 
 class PeerLost(CommError):
-    """A rank that is waited for has ended."""
+    """A rank that is waited for has ended; `ranks` are its number in the world, and others'."""
+
+    def __init__(self, sentence, ranks=()):
+        super().__init__(sentence)
+        self.ranks = tuple(sorted(ranks))
 
 
 def listed(ranks) -> str:

@@ -17,7 +17,7 @@ def hopeless(wire):
     nobody_left = over and (not request.any_of or over == needs - {wire.rank})
     if newly_lost or nobody_left and not wire.cluster.post.may_come(request):
         wire.mourned |= newly_lost
-        return PeerLost(_absent(wire, newly_lost or over))
+        return PeerLost(_absent(wire, newly_lost or over), newly_lost or over)
     return None
 
 

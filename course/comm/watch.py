@@ -16,12 +16,13 @@ STACK_S = 0.5  # for a rank that still runs to say where it is
 class RankError(RuntimeError):
     """A run failed: `rank` is the one that failed first, `exception` what it raised (None if that
     could not travel) and `stack` where, outermost first, as (file, line, function); `failures`
-    says of each failed rank what it raised, `running` of each other one where it still was."""
+    says of each failed rank what it raised, `values` of each that returned what, `running` of
+    each other one where it still was."""
 
-    def __init__(self, message, *, rank, exception, stack, failures, running):
+    def __init__(self, message, *, rank, exception, stack, failures, values, running):
         super().__init__(message)
         self.rank, self.exception, self.stack = rank, exception, stack
-        self.failures, self.running = failures, running
+        self.failures, self.values, self.running = failures, values, running
 
 
 class Watch:
@@ -89,6 +90,7 @@ class Watch:
             exception=unpack(first.exception),
             stack=first.stack(),
             failures={rank: failure.sentence for rank, failure in sorted(self.failures.items())},
+            values={rank: unpack(value) for rank, value in sorted(self.results.items())},
             running=running,
         )
 

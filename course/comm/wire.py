@@ -108,6 +108,9 @@ class Wire(Incoming):
             if mask & READ:
                 self._read(key.data)
             self._watch(key.data)
+        for stream in () if ready else self.remote:
+            if stream.told_from > 1:  # it may hold less than is worth waking for
+                self._read(stream)
         if self.companions:
             self.inside.notify_all()
         return bool(ready)
@@ -168,7 +171,7 @@ class Wire(Incoming):
         newly_lost = {peer for peer in over if self.streams[peer].lost} - self.mourned
         if over and (newly_lost or not request.any_of or over == needs):
             self.mourned |= newly_lost
-            raise PeerLost(self._absent(newly_lost or over, doing))
+            raise PeerLost(self._absent(newly_lost or over, doing), newly_lost or over)
         if self.checked and request in self.posted and not request.envelope.call:
             self._stop_if_elsewhere(needs, doing)
 

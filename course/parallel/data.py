@@ -7,13 +7,13 @@ Source: Dean et al. 2012 (the idea); Li et al. 2020, «PyTorch Distributed» (bu
 """
 
 import contextlib
-import hashlib
 
 import torch
 from torch import nn
 
 from course.collectives import all_gather, all_reduce, broadcast
 from course.parallel.buckets import Bucket, cut_into_buckets
+from course.parallel.weights import begin_alike
 
 
 class DataParallel(nn.Module):
@@ -38,9 +38,7 @@ class DataParallel(nn.Module):
         self.module, self.comm, self.op, self.bucket_bytes = module, comm, op, bucket_mb * 1e6
         self.reduce = hook or (lambda comm, it: all_reduce(comm, it.flat, algorithm=algorithm))
         self.names = {p: name for name, p in module.named_parameters()}
-        _required_equal(module, comm)
-        for tensor in (*module.parameters(), *module.buffers()):
-            broadcast(comm, tensor.detach())
+        begin_alike(comm, module)
         self.samples, self.backwards, self.together = 0, 0, True
         self.arriving, self.begun, self.underway, self.ordered = [], [], False, False
         self.gathered = set()
@@ -156,25 +154,3 @@ def average_buffers(module, comm):
     for buffer in module.buffers():
         if buffer.is_floating_point():
             all_reduce(comm, buffer, "mean")
-
-
-def _required_equal(module, comm):
-    """All ranks have the same parameters and buffers: their names, dtypes, shapes, order."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    told = [f"{name} ({x.dtype} {list(x.shape)})".replace("torch.", "") for name, x in tensors]
-    mine = [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in told]
-    with torch.device("cpu"):
-        lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
-        all_gather(comm, lengths, torch.tensor([len(told)]))
-        digests = [torch.empty(length, 16, dtype=torch.uint8) for length in lengths]
-        all_gather(comm, digests, torch.tensor(mine, dtype=torch.uint8).view(-1, 16))
-    for rank, theirs in enumerate(digests):
-        for number, text in enumerate(told):
-            if number == len(theirs) or theirs[number].tolist() != mine[number]:
-                raise ValueError(
-                    f"models must be equal on all ranks: rank {rank} has none like {text} of rank "
-                    f"{comm.rank} as its tensor {number}"
-                )
-        if len(theirs) > len(told):
-            counts = f"rank {rank} has {len(theirs)} tensors, rank {comm.rank} {len(told)}"
-            raise ValueError(f"models must be equal on all ranks: {counts}")

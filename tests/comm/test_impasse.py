@@ -138,6 +138,25 @@ def test_the_loss_of_one_is_told_once_to_who_waits_for_any():
     assert said == {1: "ArithmeticError: enough"}
 
 
+def sends_and_dies(comm):
+    x = torch.zeros(100)
+    if comm.rank == 1:
+        comm.isend(x, 0)
+        torch.zeros(1)
+    elif comm.rank == 2:
+        torch.zeros(1)
+        comm.send(x, 0)
+    else:
+        with pytest.raises(PeerLost, match="rank 1 was lost") as caught:
+            comm.recv(x, ANY)
+        assert caught.value.ranks == (1,) and comm.recv(x, ANY) == 2
+
+
+def test_what_a_rank_had_on_its_way_when_it_died_is_in_nobody_s_way():
+    world = slowly(3, charge=thirty_seconds, dead={1: 2.0})
+    assert failures(sends_and_dies, 3, on=world, timeout=None).keys() == {1}
+
+
 def test_disagreements_are_told_in_the_words_of_processes():
     here = run(disagree, 3, DISAGREEMENTS, on=switched(3))
     assert here == run(disagree, 3, DISAGREEMENTS)

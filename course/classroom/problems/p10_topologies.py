@@ -8,9 +8,9 @@ import torch
 from course.classroom.judging import check_filled, function, held, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.parallel.gossip import (
+from course.parallel.gossip import gossip
+from course.parallel.topology import (
     Graph,
-    gossip,
     metropolis,
     ring_graph,
     spectral_gap,

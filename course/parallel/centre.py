@@ -1,0 +1,73 @@
+"""The centre of elastic averaging, if all workers meet at once: on all ranks, or on one of them.
+
+`served_centre.py` has the one that every worker meets when it likes.
+"""
+
+import torch
+
+from course.collectives import all_reduce, broadcast, reduce
+
+
+class SynchronousCentre:
+    """A centre that all ranks of `comm` move together; nobody waits for it before the next meeting.
+
+    Every rank has a copy, and differences are summed by `reduce(comm, sum)`, unless the rank
+    `server` keeps the centre, takes the sum in and tells the others.  Copies whose sums differ in
+    rounding drift apart; every `resync_every` meetings they become that of rank 0.
+
+    Cost of a meeting, n the weights' bytes: an all-reduce of n, or a reduce and a broadcast of n,
+    beside the workers' steps; a re-synchronisation is a broadcast of n that all wait for.
+    Raises PeerLost, at the next meeting, on all ranks that need one that was lost.
+    """
+
+    together, root = True, 0
+
+    def __init__(self, comm, *, server=None, resync_every=None, reduce=all_reduce):
+        required_count(1 if resync_every is None else resync_every, "resync_every", comm.rank)
+        if server is not None and server not in range(comm.size):
+            ranks = f"the ranks are 0 to {comm.size - 1}"
+            raise ValueError(f"rank {comm.rank}: rank {server!r} cannot keep the centre: {ranks}")
+        self.comm, self.server, self.resync_every, self.reduce = comm, server, resync_every, reduce
+        self.workers, self.meetings, self.begun = comm.size, 0, None
+
+    def start(self, x):
+        """Begin at `x` [elements], the same on all ranks."""
+        self.known, self.sum = x.clone(), torch.empty_like(x)
+
+    def ask(self):
+        """Nothing: what the last meeting began is on its way already."""
+
+    def values(self) -> torch.Tensor:
+        """The centre [elements] after the last meeting."""
+        if self.begun:
+            self.begun.wait()
+            self.begun = None
+            if self.server is None:
+                self.known.add_(self.sum)
+            if self.resync_every and self.meetings % self.resync_every == 0:
+                broadcast(self.comm, self.known)
+        return self.known
+
+    def give(self, difference):
+        """Add the sum of all ranks' `difference` [elements]."""
+        self.sum.copy_(difference)
+        self.meetings += 1
+        if self.server is None:
+            self.begun = self.comm.begin(self.reduce, self.sum)
+        else:
+            self.begun = self.comm.begin(_by_server, self.sum, self.known, self.server)
+
+    latest = finish = values
+
+
+def required_count(value, name, rank):
+    """Refuse what is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"rank {rank}: {name} is a whole number, 1 or more, not {value!r}")
+
+
+def _by_server(comm, total, centre, server):
+    reduce(comm, total, "sum", server)
+    if comm.rank == server:
+        centre.add_(total)
+    broadcast(comm, centre, server)

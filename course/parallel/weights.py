@@ -1,0 +1,78 @@
+"""Weights: all that a model learns as one flat tensor, to be averaged and sent in one piece."""
+
+import contextlib
+import hashlib
+
+import torch
+
+from course.collectives import all_gather, broadcast
+
+
+class Weights:
+    """The parameters of `module` that are trained, from now on parts of one tensor, `flat`
+    [elements]: what happens to it happens to them.
+
+    Raises ValueError for parameters of more than one dtype or device, or for none.
+    """
+
+    def __init__(self, module):
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        kinds = sorted({f"{p.dtype} on {p.device}" for p in self.parameters})
+        if len(kinds) != 1:
+            told = " and ".join(kinds).replace("torch.", "") or "none"
+            raise ValueError(f"weights in one tensor are of one dtype and device, not {told}")
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        for p, part in zip(self.parameters, self._parts(self.flat)):
+            p.data = part.view(p.shape)
+
+    def add_gradient(self, out, factor):
+        """out [elements] += factor times the gradient; a parameter without one counts as zero."""
+        for p, part in zip(self.parameters, self._parts(out)):
+            if p.grad is not None:
+                part.view(p.shape).add_(p.grad, alpha=factor)
+
+    @contextlib.contextmanager
+    def replaced(self, values):
+        """While it is entered the model has the weights `values` [elements]."""
+        kept = self.flat.clone()
+        self.flat.copy_(values)
+        try:
+            yield
+        finally:
+            self.flat.copy_(kept)
+
+    def _parts(self, flat):
+        return flat.split([p.numel() for p in self.parameters])
+
+
+def begin_alike(comm, module, root: int = 0):
+    """Make `module` on all ranks that of rank `root`: what is trained, what is frozen, buffers.
+
+    Cost: a broadcast of each, and two all-gathers of what they are called.  Raises ValueError
+    where the ranks' models differ in names, dtypes, shapes or order.
+    """
+    _required_equal(module, comm)
+    for tensor in (*module.parameters(), *module.buffers()):
+        broadcast(comm, tensor.detach(), root)
+
+
+def _required_equal(module, comm):
+    """All ranks have the same parameters and buffers: their names, dtypes, shapes, order."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    told = [f"{name} ({x.dtype} {list(x.shape)})".replace("torch.", "") for name, x in tensors]
+    mine = [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in told]
+    with torch.device("cpu"):
+        lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
+        all_gather(comm, lengths, torch.tensor([len(told)]))
+        digests = [torch.empty(length, 16, dtype=torch.uint8) for length in lengths]
+        all_gather(comm, digests, torch.tensor(mine, dtype=torch.uint8).view(-1, 16))
+    for rank, theirs in enumerate(digests):
+        for number, text in enumerate(told):
+            if number == len(theirs) or theirs[number].tolist() != mine[number]:
+                raise ValueError(
+                    f"models must be equal on all ranks: rank {rank} has none like {text} of rank "
+                    f"{comm.rank} as its tensor {number}"
+                )
+        if len(theirs) > len(told):
+            counts = f"rank {rank} has {len(theirs)} tensors, rank {comm.rank} {len(told)}"
+            raise ValueError(f"models must be equal on all ranks: {counts}")
