@@ -1,11 +1,14 @@
 """Data parallel training is the serial one: every parameter after every step, on any ranks."""
 
+import random
+import re
+
 import pytest
 import torch
 from torch import nn
 
 from course.cluster.fabric import one_switch
-from course.cluster.hardware import Cable, Device
+from course.cluster.hardware import FDR, FREE, Cable, Device
 from course.comm import RankError, Trace, run
 from course.comm.simulator import simulated
 from course.parallel.data import DataParallel, average_buffers, average_weights
@@ -296,6 +299,37 @@ def test_who_has_a_gradient_that_is_not_finite():
     with pytest.raises(RankError, match="FloatingPointError: gradients must be finite: not so "
                        "that of .*weight on rank 1"):  # fmt: skip
         run(not_finite, 3)
+
+
+def trains(comm, stops=None, steps=6):
+    """Some ranks stop early, {rank: after so many steps}."""
+    net = DataParallel(Net(), comm, bucket_mb=1e-4)
+    for step in range((stops or {}).get(comm.rank, steps)):
+        x, y = (part.tensor_split(comm.size)[comm.rank] for part in rows(step))
+        net.zero_grad()
+        ((net(x, step) - y) ** 2).mean().backward()
+    return comm.clock()
+
+
+@pytest.mark.parametrize("on", [None, "imagined"])
+def test_a_rank_that_stops_early_is_named(on):
+    on = on and simulated(one_switch(3, FREE, FDR))
+    with pytest.raises(RankError, match="rank 2 has returned from its function while rank") as told:
+        run(trains, 3, {2: 3}, on=on)
+    assert told.value.failures.keys() == {0, 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_death_of_any_rank_at_any_time_ends_training(seed):
+    draw, fabric = random.Random(seed), one_switch(4, Device("slow", 1e6, 1e6, 1e9, "made up"), FDR)
+    end = run(trains, 4, on=simulated(fabric))[0]
+    lost, when = draw.randrange(4), draw.uniform(0, end)
+    with pytest.raises(RankError, match=f"rank {lost} died at") as told:
+        run(trains, 4, on=simulated(fabric, dead={lost: when}), timeout=end)
+    assert told.value.failures.keys() == {0, 1, 2, 3}
+    del told.value.failures[lost]
+    for said in told.value.failures.values():  # of it, or of one that ended for its sake
+        assert re.match(r"PeerLost: ranks? [\d, ]+ (was|were) lost while rank", said)
 
 
 def unlike(comm, models):
