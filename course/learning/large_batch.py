@@ -101,8 +101,9 @@ class LARS(_Adaptive):
     """Each layer's step is `trust` times as long as its weights, whatever its gradient's scale.
 
     lambda = trust |w| / (|g| + decay |w|); v <- m v + lr lambda (g + decay w); w <- w - v, with
-    m = momentum, times lr / (the last lr) if `corrected`.  lambda is 1 where a norm is 0, where a
-    group says adapt=False, and everywhere with trust=None: SGD with the rate in its velocity.
+    m = momentum, times lr / (the last lr) if `corrected`.  lambda is 1 where w or the divisor is 0,
+    where a group says adapt=False, and everywhere with trust=None: SGD with the rate in its
+    velocity.
     `floor` is the smallest divisor.  Raises ValueError for numbers below 0 and sparse gradients.
     Source: You, Gitman & Ginsburg 2017; the correction: Goyal et al. 2017, remark 2.
     """
