@@ -69,7 +69,7 @@ def row(net, place, name, seconds, others, times, aim) -> dict:
 def contestants(comm, make, shape) -> dict:
     group = comm.native.group
     torchs = DistributedDataParallel(make(), process_group=group, bucket_cap_mb=BUCKET_MB)
-    ours = DataParallel(make(), comm, bucket_mb=BUCKET_MB)
+    ours = DataParallel(make(), comm, bucket_mb=BUCKET_MB, algorithm="auto")
     x = torch.randn(shape)
     return {"torch": step(torchs, x), "course": step(ours, x), "alone": step(make(), x)}
 

@@ -244,8 +244,10 @@ class Communicator:
     @contextlib.contextmanager
     def common(self):
         """The memory that the ranks of each node share, as a `Common` (None where they share none,
-        and for what runs beside).  An error within it makes it useless from then on."""
-        ground = None if BESIDE in self.name else getattr(self._wire, "ground", None)
+        and beside the work of a smaller group).  An error within it makes it useless from then on."""
+        own, beside = getattr(self._wire, "grounds", (None, None))
+        world = self.name == "world" + BESIDE  # the groups' calls beside run at the same time
+        ground = own if BESIDE not in self.name else beside if world else None
         try:
             yield ground and Common(self, ground)
         except BaseException:

@@ -24,8 +24,19 @@ libc, fence = ctypes.CDLL(None), threading.Lock()
 
 
 def reserved_bytes(ranks: int) -> int:
-    """What the grounds of `ranks` ranks need, and their words."""
-    return ranks * (GROUND_BYTES + ranks * WORD_BYTES) if FUTEX else 0
+    """What the grounds of `ranks` ranks need, and their words: one for the rank's own calls and one
+    for those beside them."""
+    return 2 * _bytes_of_one(ranks) if FUTEX else 0
+
+
+def _bytes_of_one(ranks: int) -> int:
+    return ranks * (GROUND_BYTES + ranks * WORD_BYTES)
+
+
+def grounds(wire, fd: int, near, ranks: int, start: int) -> list:
+    """The grounds for a rank's own calls and for those beside, in what follows byte `start` of the
+    memory behind `fd`."""
+    return [Ground(wire, fd, near, ranks, start + n * _bytes_of_one(ranks)) for n in range(2)]
 
 
 class Ground:
@@ -36,7 +47,7 @@ class Ground:
 
     def __init__(self, wire, fd: int, near, ranks: int, start: int):
         self.wire, self.met, self.left = wire, dict.fromkeys(near, 0), False
-        memory = mmap.mmap(fd, start + reserved_bytes(ranks))
+        memory = mmap.mmap(fd, start + _bytes_of_one(ranks))
         size = ranks * GROUND_BYTES
         rows = torch.frombuffer(memory, dtype=torch.uint8, offset=start, count=size)
         self.places = {rank: rows.view(ranks, -1)[rank] for rank in (wire.rank, *near)}

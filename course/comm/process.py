@@ -6,7 +6,7 @@ import time
 import torch
 
 from course.comm.communicator import Communicator
-from course.comm.ground import FUTEX, Ground
+from course.comm.ground import FUTEX, grounds
 from course.comm.lane import lanes, lanes_bytes
 from course.comm.native import Backend
 from course.comm.tensors import as_bytes, host, lands_directly
@@ -22,7 +22,7 @@ class ProcessWire(Wire):
     def __init__(self, rank, sockets, *, lanes, device, timeout, checked):
         super().__init__(rank, sockets, lanes=lanes, timeout=timeout, checked=checked)
         self.device, self.meter, self.trace = torch.device(device), Meter(), []
-        self.ground = None  # the memory of its node, if there is such a thing
+        self.grounds = None, None  # the memory of its node, if there is such a thing
         self.backend = Backend(self)
 
     def native(self, comm):
@@ -74,5 +74,5 @@ def connect(rank, fds, *, nodes, device, timeout, checked) -> Communicator:
     shared = {} if memory is None else lanes(memory, rank, near, len(nodes))
     wire = ProcessWire(rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked)
     if memory is not None and FUTEX:
-        wire.ground = Ground(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
+        wire.grounds = grounds(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
     return Communicator(wire, range(len(nodes)), nodes)

@@ -46,12 +46,23 @@ def has_common(comm):
         return common is not None
 
 
-def test_there_is_none_on_an_imagined_cluster_nor_beside():
+def common_beside(comm):
+    group = comm.split(comm.rank // 2)
+    return has_common(comm), comm.begin(has_common).wait(), group.begin(has_common).wait()
+
+
+def test_there_is_none_on_an_imagined_cluster_nor_beside_a_smaller_group():
     assert run(has_common, 2, on=switched(2)) == [False] * 2
-    assert (
-        run(lambda comm: (has_common(comm), comm.begin(has_common).wait()), 2)
-        == [(True, False)] * 2
-    )
+    assert run(common_beside, 4) == [(True, True, False)] * 4
+
+
+def both_at_once(comm):
+    beside = comm.begin(tell_the_others, 200)
+    return tell_the_others(comm, 200)[0] + beside.wait()[0]
+
+
+def test_what_runs_beside_has_memory_of_its_own():
+    assert run(both_at_once, 3) == [[]] * 3
 
 
 def one_fails_and_goes_on(comm):
