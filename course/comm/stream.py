@@ -32,7 +32,7 @@ class Stream:
 
     def __init__(self, peer: int, end=None, lanes=(None, None)):
         self.peer, self.socket, self.told_from = peer, end, 1
-        self.over_ip = end is not None and end.family != getattr(socket, "AF_UNIX", None)
+        self.over_ip = getattr(end, "family", None) in (socket.AF_INET, socket.AF_INET6)
         self.lane_out, self.lane_in = lanes
         self.outbox, self.filling = deque(), deque()  # frames; sends whose payload goes by lane
         self.by_lane = deque()  # arrivals whose payload comes by lane
