@@ -244,7 +244,7 @@ class Communicator:
     @contextlib.contextmanager
     def common(self):
         """The memory that the ranks of each node share, as a `Common` (None where they share none,
-        and beside the work of a smaller group).  An error within it makes it useless from then on."""
+        and beside a smaller group).  An error within it makes it useless from then on."""
         own, beside = getattr(self._wire, "grounds", (None, None))
         world = self.name == "world" + BESIDE  # the groups' calls beside run at the same time
         ground = own if BESIDE not in self.name else beside if world else None
