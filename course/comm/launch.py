@@ -12,7 +12,7 @@ from course.comm.output import Printer
 from course.comm.process import connect
 from course.comm.shipping import pack
 from course.comm.trace import Trace
-from course.comm.watch import Watch
+from course.comm.watch import GRACE_S, Watch
 
 DEVICES = ("cpu", "cuda", None)
 
@@ -23,20 +23,25 @@ class processes(NamedTuple):
 
     `nodes`: the machine that each rank poses as being on (one entry a rank; default: all on 0);
     `device`: "cpu", "cuda" (the ranks share what GPUs there are), None (a GPU each if there are
-    enough, else the CPU); `oversubscribe` permits many more ranks than cores.
+    enough, else the CPU); `oversubscribe` permits many more ranks than cores.  Once a rank has
+    failed, the others have `grace_s` seconds to end by themselves (math.inf: they go on, and what
+    they return is in the RankError's `values`).
     """
 
     nodes: tuple = None
     device: str = None
     oversubscribe: bool = False
+    grace_s: float = GRACE_S
 
     def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
         if self.device not in DEVICES:
             raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
+        if not self.grace_s >= 0:
+            raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
         world = {"nodes": self._nodes(ranks), "device": self.device}
         world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
-        return follow(Crew(), call, world, ranks, trace=trace, live=live)
+        return follow(Crew(), call, world, ranks, trace=trace, live=live, grace_s=self.grace_s)
 
     def _nodes(self, ranks) -> list:
         most = max(4, 2 * cores())
@@ -51,14 +56,14 @@ class processes(NamedTuple):
         return nodes
 
 
-def follow(crew, call: bytes, world: bytes, ranks: int, *, trace, live) -> list:
+def follow(crew, call: bytes, world: bytes, ranks: int, *, trace, live, grace_s=GRACE_S) -> list:
     """The values of a packed call on the ranks of a crew, each of which joins the `world` first, by
     a packed call that makes its communicator."""
     job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
     watch = Watch(ranks, Printer(ranks, live))
     try:
         crew.start([job] * ranks)
-        watch.until_settled(crew)
+        watch.until_settled(crew, grace_s)
     finally:
         watch.hear(crew.stop(), stopped=True)
         watch.printer.finish()

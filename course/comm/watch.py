@@ -10,6 +10,7 @@ from course.comm.errors import PeerLost
 from course.comm.shipping import Failure, unpack
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
+LOOK_S = 60.0
 STACK_S = 0.5  # for a rank that still runs to say where it is
 
 
@@ -36,11 +37,11 @@ class Watch:
     def silent(self) -> list:
         return [r for r in range(self.ranks) if r not in self.results and r not in self.failures]
 
-    def until_settled(self, crew):
-        """Listen until every rank has returned or failed, or a failure has left some hanging."""
+    def until_settled(self, crew, grace_s):
+        """Listen until every rank has returned or failed, or one has failed `grace_s` ago."""
         while self.silent and not self.failures:
             self.hear(crew.hear())
-        self._listen(crew, GRACE_S, lambda: self.silent)
+        self._listen(crew, grace_s, lambda: self.silent)
         for rank in self.silent:
             crew.ask_where(rank)
         self._listen(crew, STACK_S, lambda: set(self.silent) - self.stacks.keys())
@@ -48,7 +49,7 @@ class Watch:
     def _listen(self, crew, seconds, wanting):
         deadline = time.monotonic() + seconds
         while wanting() and (left := deadline - time.monotonic()) > 0:
-            self.hear(crew.hear(left))
+            self.hear(crew.hear(min(left, LOOK_S)))
 
     def hear(self, news, *, stopped=False):
         """Take in what a crew heard; `stopped`: ranks that end now were ended by the launcher."""

@@ -1,4 +1,5 @@
 import functools
+import math
 import os
 import random
 import subprocess
@@ -12,9 +13,10 @@ import psutil
 import pytest
 import torch
 
-from course.comm import RankError, launch, processes, run
+from course.comm import PeerLost, RankError, launch, processes, run
 from course.comm import crew as crew_module
 from course.comm.cores import cores
+from course.comm.watch import GRACE_S
 
 
 def whoami(comm, *args, **kwargs):
@@ -355,3 +357,29 @@ def test_a_run_within_a_run():
 
     assert run(both, 2) == [None, [(1, 0), (1, 1)]]
     assert gone(ranks_alive())
+
+
+def outlives(comm, seconds):
+    """Rank 0 ends at once; rank 1 hears of it, and returns so much later."""
+    if comm.rank == 0:
+        os._exit(3)
+    with pytest.raises(PeerLost):
+        comm.recv(torch.empty(1), 0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "done"
+
+
+def test_the_others_may_go_on_for_as_long_as_they_are_given():
+    def error(seconds, **options):
+        with pytest.raises(RankError, match="rank 0 exited with status 3") as caught:
+            run(outlives, 2, seconds, **options)
+        return caught.value
+
+    patient = error(1.5 * GRACE_S, on=processes(grace_s=math.inf))
+    assert patient.values == {1: "done"} and not patient.running
+    hasty = error(1000, on=processes(grace_s=0))
+    assert hasty.values == {} and list(hasty.running) == [1]
+    with pytest.raises(ValueError, match="grace_s is a number of seconds, 0 or more, not -1"):
+        run(outlives, 2, 0, on=processes(grace_s=-1))

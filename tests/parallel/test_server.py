@@ -4,6 +4,7 @@ On real processes and on imagined clusters, where workers are slow or die when a
 """
 
 import itertools
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -358,10 +359,15 @@ def test_real_processes_go_on_without_a_worker(tmp_path, rule):
     assert set(notes(tmp_path)) == {0, 1, 3}
 
 
-def test_a_worker_s_process_ends_and_is_named(tmp_path):
+@pytest.mark.parametrize("rule", RULES)
+def test_a_worker_s_process_ends_and_is_named_and_the_others_go_on(tmp_path, rule):
     with pytest.raises(RankError, match="rank 2 exited with status 3") as caught:
-        ended_by(exit_at_once, 2, tmp_path)
+        ended_by(exit_at_once, 2, tmp_path, rule, on=processes(grace_s=math.inf))
     assert set(caught.value.failures) == {2}
+    for server in (0, 1):
+        account = caught.value.values[server]
+        assert account.lost == (2,)
+        assert Counter(row.client for row in account.applied) == {2: 3, 3: 4}
 
 
 @pytest.mark.parametrize("checked", [True, False])
