@@ -78,9 +78,11 @@ def test_ranks_that_choose_differently_hear_of_it():
 
 
 def choose_here(comm):
-    x = torch.ones(3)
-    return chosen(comm, x).algorithm, comm.begin(lambda c: chosen(c, x).algorithm).wait()
+    """In the world, beside it, and beside a group of all its ranks."""
+    x, group = torch.ones(3), comm.split(0)
+    begun = [each.begin(lambda c: chosen(c, x).algorithm) for each in (comm, group)]
+    return chosen(comm, x).algorithm, *[handle.wait() for handle in begun]
 
 
-def test_what_runs_beside_shares_no_memory():
-    assert run(choose_here, 4) == [("hierarchical", "recursive_doubling")] * 4
+def test_only_what_runs_beside_a_group_shares_no_memory():
+    assert run(choose_here, 4) == [("hierarchical", "hierarchical", "recursive_doubling")] * 4
