@@ -45,10 +45,11 @@ class Incoming(Outgoing):
                 stream.arriving = None
                 self._close(arrival)
             else:
-                count = stream.fill(arrival.view[arrival.got :])
-                if not count:
-                    return stream.await_bytes(arrival.envelope.nbytes - arrival.got)
+                place = arrival.view[arrival.got :]
+                count = stream.fill(place)
                 arrival.got += count
+                if count < len(place):  # that was all there is
+                    return stream.await_bytes(len(place) - count)
 
     def _open(self, stream, kind, dtype, confirm, by_lane, tag, call, group, number, nbytes):
         """Act on a header."""
