@@ -40,7 +40,7 @@ class Incoming(Outgoing):
                     return stream.await_bytes(1)
                 self._open(stream, *header)
             elif arrival.view is None:
-                return
+                return stream.await_bytes(1)
             elif arrival.complete:
                 stream.arriving = None
                 self._close(arrival)

@@ -343,6 +343,22 @@ def test_a_rank_does_not_wake_for_every_packet():
         assert moved(wire, 0) and wire.streams[0].returned
 
 
+def test_a_short_message_behind_a_long_one_that_nobody_has_asked_for_yet():
+    short = Envelope(tag=1, nbytes=100_000)  # too long to be set aside
+    with arriving(WORTH_WAKING_BYTES + 8) as (wire, far, place):
+        far.sendall(bytes(8))
+        until(lambda: [moved(wire, 0.01), wire.streams[0].told_from > 1][1])
+        header = Frame(Kind.DATA, short, 2, bytes(100_000), False, False).parts[0]
+        far.sendall(bytes(WORTH_WAKING_BYTES) + bytes(header))
+        until(lambda: [moved(wire, 0.01), wire.streams[0].arriving][1])
+        assert place.done
+        later = wire.receive([0], short, memoryview(bytearray(100_000)))
+        far.sendall(bytes(1000))
+        until(lambda: wire.selector.select(0.01))
+        far.sendall(bytes(99_000))
+        until(lambda: [wire.selector.select(0) and moved(wire, 0), later.done][1])
+
+
 def test_what_comes_slowly_is_seen_to_come():
     with arriving(1_000_000) as (wire, far, _):
         stream, before = wire.streams[0], wire.streams[0].moved

@@ -1,0 +1,56 @@
+"""Draw what works at the same time: a lane for each worker, a bar for each piece of its work."""
+
+import math
+from typing import NamedTuple
+
+from matplotlib.patches import Patch
+
+from course.classroom.figures import COLOURS, named, panels
+
+WIDTH, LANE, LETTERS = 9.2, 0.42, 6.5  # inches; inches of height; points that a letter is wide
+TEXT_POINTS = 8
+
+
+class Piece(NamedTuple):
+    """A piece of work of the kind `what`, from `start` to `end`, with a `text` on its bar."""
+
+    what: str
+    start: float
+    end: float
+    text: str = ""
+
+
+def calls_beside(trace, rank, what, start=0.0, end=math.inf, unit_s=1.0) -> list[Piece]:
+    """The calls that `rank` of a run did beside its own work between the seconds `start` and `end`,
+    each with its number; times in units of `unit_s`, counted from `start`."""
+    calls = [e for e in trace.events if e.rank == rank and e.peer < 0 and "beside" in e.call]
+    spans = [
+        ((call.start - start) / unit_s, (call.end - start) / unit_s)
+        for call in calls
+        if start <= call.start and call.end <= end
+    ]
+    return [Piece(what, *span, str(number)) for number, span in enumerate(sorted(spans), 1)]
+
+
+def lanes(rows, title, x, axes=None):
+    """A lane for each of `rows` {label: [Piece]}, one below the other, a colour for each kind of
+    work; a bar that is too narrow for the longest text of its lane has none.  Returns the axes.
+    """
+    axes = axes or panels(1, width=WIDTH, height=1.3 + LANE * len(rows))[0]
+    kinds = list(dict.fromkeys(piece.what for row in rows.values() for piece in row))
+    colours = dict(zip(kinds, COLOURS, strict=False))
+    end = max(piece.end for row in rows.values() for piece in row)
+    letter = LETTERS / (72 * axes.figure.get_figwidth() * 0.7) * end
+    for y, row in enumerate(rows.values()):
+        widest = letter * max((len(piece.text) for piece in row), default=0)
+        for what, start, stop, text in row:
+            axes.barh(y, stop - start, 0.72, start, color=colours[what], ec="white", lw=0.7)
+            if widest < stop - start:
+                middle, looks = (start + stop) / 2, {"ha": "center", "va": "center"}
+                axes.text(middle, y, text, fontsize=TEXT_POINTS, color="white", **looks)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_xlim(0, end * 1.01)
+    named(axes, title, x, "").invert_yaxis()
+    keys = [Patch(color=colour, label=what) for what, colour in colours.items()]
+    axes.legend(handles=keys, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return axes
