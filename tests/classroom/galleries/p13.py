@@ -1,0 +1,412 @@
+"""Shards, ages, bounds, lost updates: answers that were really likely."""
+
+from collections import Counter
+
+import torch
+
+from course.classroom.problems.p13_parameter_server import (
+    bring_gradients,
+    bring_weights,
+    may_go_on,
+    staleness_histogram,
+)
+from course.collectives import all_reduce
+from course.comm import ANY
+from tests.classroom.gallery import DEADLOCK, Gallery
+
+# Bounds of shards
+
+
+def bounds_stub(elements, servers):
+    """Where each server's shard begins, and the end."""
+    ...
+
+
+def in_proportion(elements, servers):
+    return [elements * k // servers for k in range(servers + 1)]
+
+
+def longer_ones_first(elements, servers):
+    size, longer = divmod(elements, servers)
+    return [k * size + min(k, longer) for k in range(servers + 1)]
+
+
+def rest_to_the_last(elements, servers):
+    return [k * (elements // servers) for k in range(servers)] + [elements]
+
+
+def rest_to_nobody(elements, servers):
+    return [k * (elements // servers) for k in range(servers + 1)]
+
+
+def rounded_up(elements, servers):
+    return [min(elements, k * -(-elements // servers)) for k in range(servers + 1)]
+
+
+def rounded_up_beyond(elements, servers):
+    return [k * -(-elements // servers) for k in range(servers + 1)]
+
+
+def sizes_only(elements, servers):
+    bounds = in_proportion(elements, servers)
+    return [end - begin for begin, end in zip(bounds, bounds[1:])]
+
+
+def without_the_end(elements, servers):
+    return in_proportion(elements, servers)[:-1]
+
+
+def without_the_beginning(elements, servers):
+    return [1] + in_proportion(elements, servers)[1:]
+
+
+def with_fractions(elements, servers):
+    return [elements / servers * k for k in range(servers + 1)]
+
+
+def slices(elements, servers):
+    return slice(0, elements, servers)
+
+
+# How old pushes were
+
+
+def log_stub(log):
+    """How many pushes were 0, 1, 2, ... versions old."""
+    pass
+
+
+def with_a_counter(log):
+    version, given, counts = 0, Counter(), Counter()
+    for what, client in log:
+        if what == "pull":
+            given[client] = version
+        else:
+            counts[version - given[client]] += 1
+            version += 1
+    return [counts[age] for age in range(max(counts, default=-1) + 1)]
+
+
+def ages_by(log, pulled=True, pushed=False, before=0):
+    """Ages where a client's version is noted at its pulls, its pushes, or both."""
+    version, based, ages = 0, Counter(), []
+    for what, client in log:
+        if what == "push":
+            ages.append(version + before - based[client])
+            version += 1
+        if pulled if what == "pull" else pushed:
+            based[client] = version
+    return ages
+
+
+def counted(ages):
+    return [ages.count(age) for age in range(max(ages, default=-1) + 1)]
+
+
+def counts_the_push_itself(log):
+    return counted(ages_by(log, before=1))
+
+
+def since_its_last_word(log):
+    return counted(ages_by(log, pushed=True))
+
+
+def without_zeros(log):
+    counts = Counter(ages_by(log))
+    return [counts[age] for age in sorted(counts)]
+
+
+def oldest_first(log):
+    return counted(ages_by(log))[::-1]
+
+
+def as_a_dict(log):
+    return dict(Counter(ages_by(log)))
+
+
+def as_ages(log):
+    return ages_by(log)
+
+
+def pushes_of_others(log):
+    based, ages = {}, []
+    pushes = []
+    for what, client in log:
+        if what == "pull":
+            based[client] = len(pushes)
+        else:
+            ages.append(sum(other != client for other in pushes[based[client] :]))
+            pushes.append(client)
+    return counted(ages)
+
+
+def fails_without_a_push(log):
+    ages = ages_by(log)
+    return [ages.count(age) for age in range(max(ages) + 1)]
+
+
+# Who may go on
+
+
+def bound_stub(clocks, s):
+    """The clients who may be given weights."""
+    ...
+
+
+def one_by_one(clocks, s):
+    allowed = []
+    for client in sorted(clocks):
+        if all(clocks[client] <= other + s for other in clocks.values()):
+            allowed.append(client)
+    return allowed
+
+
+def as_a_set(clocks, s):
+    return {client for client in clocks if clocks[client] - min(clocks.values()) <= s}
+
+
+def less_than_s(clocks, s):
+    return sorted(c for c in clocks if clocks[c] - min(clocks.values()) < s)
+
+
+def near_the_fastest(clocks, s):
+    return sorted(c for c in clocks if max(clocks.values()) - clocks[c] <= s)
+
+
+def near_the_mean(clocks, s):
+    mean = sum(clocks.values()) / len(clocks)
+    return sorted(c for c in clocks if clocks[c] - mean <= s)
+
+
+def one_further(clocks, s):
+    return sorted(c for c in clocks if clocks[c] - min(clocks.values()) <= s + 1)
+
+
+def near_anybody(clocks, s):
+    near = {c: [abs(clocks[c] - clocks[o]) for o in clocks if o != c] for c in clocks}
+    return sorted(c for c in clocks if not near[c] or min(near[c]) <= s)
+
+
+def slowest_only(clocks, s):
+    return sorted(c for c in clocks if clocks[c] == min(clocks.values()))
+
+
+def yes_or_no(clocks, s):
+    return [clock - min(clocks.values()) <= s for _, clock in sorted(clocks.items())]
+
+
+def in_any_order(clocks, s):
+    allowed = may_go_on(clocks, s)
+    return allowed[::-1]
+
+
+def how_many(clocks, s):
+    return len(may_go_on(clocks, s))
+
+
+# Lost updates
+
+
+def brings_changes(comm, w, gradients, rate):
+    if comm.rank == 0:
+        change = torch.empty_like(w)
+        for _ in range(len(gradients) * (comm.size - 1)):
+            client = comm.recv(change, ANY)
+            w += change
+            comm.send(w, client)
+    else:
+        for gradient in gradients:
+            comm.send(-rate * gradient, 0)
+            comm.recv(w, 0)
+
+
+def server(comm, w, steps, take, answer=None):
+    """Serve so many pushes: `take(w, came)` changes w; `answer(comm, w, client)` answers."""
+    came = torch.empty_like(w)
+    for _ in range(steps * (comm.size - 1)):
+        client = comm.recv(came, ANY)
+        take(w, came)
+        (answer or (lambda comm, w, client: comm.send(w, client)))(comm, w, client)
+
+
+def averages_weights(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.copy_((w + came) / 2))
+    for gradient in gradients if comm.rank else ():
+        w -= rate * gradient
+        comm.send(w, 0)
+        comm.recv(w, 0)
+
+
+def adds_weights(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.add_(came))
+    for gradient in gradients if comm.rank else ():
+        w -= rate * gradient
+        comm.send(w, 0)
+        comm.recv(w, 0)
+
+
+def changes_from_the_start(comm, w, gradients, rate):
+    start = w.clone()
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.add_(came))
+    for gradient in gradients if comm.rank else ():
+        w -= rate * gradient
+        comm.send(w - start, 0)
+        comm.recv(w, 0)
+
+
+def forgets_the_rate(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=1.0))
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def changes_the_copy_it_gave(comm, w, gradients, rate):
+    if comm.rank == 0:
+        given = {client: w.clone() for client in range(1, comm.size)}
+        came = torch.empty_like(w)
+        for _ in range(len(gradients) * (comm.size - 1)):
+            client = comm.recv(came, ANY)
+            w.copy_(given[client] - rate * came)
+            given[client] = w.clone()
+            comm.send(w, client)
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def answers_first(comm, w, gradients, rate):
+    if comm.rank == 0:
+        came = torch.empty_like(w)
+        for _ in range(len(gradients) * (comm.size - 1)):
+            client = comm.recv(came, ANY)
+            comm.send(w, client)
+            w -= rate * came
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def in_turn(comm, w, gradients, rate):
+    if comm.rank == 0:
+        came = torch.empty_like(w)
+        for _ in gradients:
+            for client in range(1, comm.size):
+                comm.recv(came, client)
+                w -= rate * came
+                comm.send(w, client)
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def both_sides_step(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=2 * rate))
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def serves_and_trains(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=rate))
+        for gradient in gradients:
+            w -= rate * gradient
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+
+
+def asks_first(comm, w, gradients, rate):
+    if comm.rank == 0:
+        came = torch.empty_like(w)
+        for _ in range(len(gradients) * (comm.size - 1)):
+            client = comm.recv(came, ANY)
+            comm.send(w, client)
+            comm.recv(came, client)
+            w.copy_(came)
+    for gradient in gradients if comm.rank else ():
+        comm.send(w, 0)
+        comm.recv(w, 0)
+        w -= rate * gradient
+        comm.send(w, 0)
+
+
+def from_all_at_once(comm, w, gradients, rate):
+    total = sum(gradients) * (comm.rank > 0)
+    all_reduce(comm, total)
+    w -= rate * total
+
+
+GALLERIES = [
+    Gallery(
+        "shard_bounds",
+        bounds_stub,
+        [in_proportion, longer_ones_first],
+        {
+            "7 elements on 4 servers: one keeps 4 and another 1": rest_to_the_last,
+            "2410 elements on 3 servers: those from 2409 on have no server.": rest_to_nobody,
+            "2410 elements on 3 servers: one keeps 804 and another 802": rounded_up,
+            "2410 elements on 3 servers: the last bound is 2412": rounded_up_beyond,
+            "10 elements on 2 servers: [5, 5] are sizes": sizes_only,
+            "10 elements on 2 servers: there are 3 bounds, not 2.": without_the_end,
+            "element 0 has no server, since the first bound is 1.": without_the_beginning,
+            "a bound is a whole number, not 0.0.": with_fractions,
+            "a list of bounds is wanted, not slice(0, 10, 2).": slices,
+        },
+    ),
+    Gallery(
+        "staleness_histogram",
+        log_stub,
+        [staleness_histogram, with_a_counter],
+        {
+            "the log of the table by hand: all are one too old": counts_the_push_itself,
+            "its own first push makes a version as well as any other.": pushes_of_others,
+            "it has the weights of its pull; its push does not make them": since_its_last_word,
+            "the log of the table by hand: [1, 2] is right, not [2, 1].": oldest_first,
+            "an age that nobody had takes a place in the list too": without_zeros,
+            "a list is wanted, its place k for the age k, not {0: 1, 1: 2}.": as_a_dict,
+            "3 pushes, but the list counts 2: [0, 1, 1].": as_ages,
+            "fails_without_a_push, line 3 of your cell:": fails_without_a_push,
+        },
+    ),
+    Gallery(
+        "may_go_on",
+        bound_stub,
+        [may_go_on, one_by_one, as_a_set],
+        {
+            "s = 2, client 3 would wait, but is only 2 ahead.": less_than_s,
+            "s = 2, client 2 would wait, but is only 1 ahead.": slowest_only,
+            "s = 2, client 2 would go on, but is 4 ahead.": near_the_mean,
+            "s = 1, client 1 would go on, but is 2 ahead.": one_further,
+            "s = 2, [3, 4] are those near the fastest": near_the_fastest,
+            "s = 2, client 1 would wait, and it is the slowest: for whom?": near_anybody,
+            "True is not the number of a client.": yes_or_no,
+            "the clients are wanted in order and once, not [3, 2, 1].": in_any_order,
+            "a list of clients is wanted, not 1.": how_many,
+        },
+    ),
+    Gallery(
+        "bring_gradients",
+        bring_weights,
+        [bring_gradients, brings_changes],
+        {
+            "5 of the 5 updates of client 2 are missing from w": changes_the_copy_it_gave,
+            "of the 5 updates of client 1 w holds 2.5: each is to move": averages_weights,
+            "w went against what client 1 brought, or was added to it.": adds_weights,
+            "of the 5 updates of client 1 w on rank 0 holds 31: some": changes_from_the_start,
+            "of the 5 updates of client 1 w on rank 0 holds 10: some": both_sides_step,
+            "w moved by the gradients, not by rate times": forgets_the_rate,
+            "client 1 ends without its own last update": answers_first,
+            "rank 0 only serves, but its own gradients are in w.": serves_and_trains,
+            "on 2 ranks, client 1 sent 10 messages in 5 steps.": asks_first,
+            "all_reduce does the work for you here": from_all_at_once,
+            DEADLOCK + " (on 3 ranks)": in_turn,
+        },
+    ),
+]
