@@ -45,7 +45,7 @@ PARTS = {
     ),
 }
 CORE = (0, 1, 3, 6, 7, 8, 9, 11, 12, 15, 17, 19)
-WRITTEN = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+WRITTEN = tuple(range(15))
 
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, LINE_HEIGHT = 0.92, 0.62, 1.05, 0.14  # in steps between boxes
 LOOKS = {  # face, edge, line

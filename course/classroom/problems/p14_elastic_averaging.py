@@ -1,0 +1,296 @@
+"""Exercises of notebook 14: how early to ask for the centre, how stiff the spring may be, a step on
+both of its ends, a force that is taken too late."""
+
+import torch
+
+from course.classroom.comparing import close, compare, refuse
+from course.classroom.judging import check_filled, function, number, on_ranks
+from course.classroom.problems import Exercise, Wrong
+from course.collectives import all_reduce, cost
+from course.parallel.stability import largest_alpha
+
+WEIGHTS, STEP_S, TAU, LINK = 200e6, 0.15, 10, 10e9  # LINK in bits a second
+PULL_STEPS = WEIGHTS * 4 * 8 / LINK / STEP_S  # steps that a transfer of all weights takes
+RATE, ALPHA = 0.1, 0.2
+LENGTH = 1000  # elements, where bytes are counted
+
+
+def check_steps_ahead(answer):
+    ahead = number(answer)
+    if ahead == 5:
+        return f"the centre takes {PULL_STEPS:.2f} steps to come, and the push has the other five."
+    refuse(
+        ahead,
+        (4, "4 steps are 0.6 s: the centre, 0.64 s on its way, would still be awaited."),
+        (PULL_STEPS, "a step is whole: the next whole number that is enough is wanted."),
+        (9, "9 steps are for pull and push together: the push need not be over, only begun."),
+        (TAU, "tau is enough, but not the least: the centre would be older than it must be."),
+        (1, "10 Gb/s are bits: bytes take eight times as long."),
+        (2, "a weight in float32 has 4 bytes, not 2 or 1."),
+        (3, "a weight in float32 has 4 bytes, not 2 or 1."),
+    )
+    if ahead > 5:
+        raise Wrong(f"{ahead:g} steps are enough, but fewer are as well.")
+    raise Wrong(f"with {ahead:g} steps, {(PULL_STEPS - ahead) * STEP_S:.2g} s are waited for.")
+
+
+def stiffest_spring(bend, workers):
+    """The alpha from which on elastic averaging no longer settles, at tau 1.
+
+    A pattern (m, c) that becomes (-m, -c):  (2 - bend - alpha) m + alpha c = 0  and
+    workers alpha m + (2 - workers alpha) c = 0, so that
+    (2 - bend - alpha) (2 - workers alpha) = workers alpha^2.
+    """
+    if not 0 < bend < 2:
+        return 0.0
+    return 2 * (2 - bend) / (2 + workers * (2 - bend))
+
+
+# What a slip gives in the place of `stiffest_spring`, for the same arguments.
+BOUNDS = (
+    (
+        lambda bend, workers: 2 * (2 - bend) / (2 + workers * (2 - bend)),
+        "a worker by itself does not settle from a bend of 2 on: then no spring does.",
+    ),
+    (lambda bend, workers: 2 / workers, "this is where beta is 2: the workers move as well."),
+    (
+        lambda bend, workers: largest_alpha(bend, 1),
+        "this is the bound of a single worker: all of them pull at once.",
+    ),
+    (
+        lambda bend, workers: largest_alpha(bend, 1) / workers,
+        "the bound falls with the workers, but not in proportion.",
+    ),
+    (
+        lambda bend, workers: workers * largest_alpha(bend, workers),
+        "this is the bound of beta, workers times alpha.",
+    ),
+    (
+        lambda bend, workers: largest_alpha(0.0, workers),
+        "this is the bound on flat ground: the bend is missing.",
+    ),
+    (lambda bend, workers: 2 - bend, "beyond 2 - bend one worker, its centre held, swings."),
+)
+
+
+def check_stiffest_spring(answer):
+    for bend, workers in ((0.1, 4), (1.0, 1), (0.5, 16), (1.9, 3), (0.01, 64), (2.5, 2), (2.0, 5)):
+        right = stiffest_spring(bend, workers)
+        grows = f"it settles below {right:.4g}, and grows above."
+        compare(
+            answer, stiffest_spring, [(bend, workers)], BOUNDS,
+            otherwise=f"with bend {bend:g} and {workers} workers {grows}", shape_is="a bound",
+        )  # fmt: skip
+    return "many workers leave each a small alpha, so that beta stays below 2 p / (p + 1)."
+
+
+def elastic_step(comm, x, c, gradient, rate, alpha):
+    """x and c [any shape] after a step and a meeting, in place.  Cost: an all-reduce of x."""
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    all_reduce(comm, force, "sum")
+    c += force
+
+
+def check_elastic_step(answer):
+    for c, starts, slopes in (
+        (0.5, [1.0, 3.0], [-2.0, 1.0]),  # nothing like anything else, for the words
+        (0.0, [1.0, 3.0], [1.0, 3.0]),
+        (0.0, [1.0], [1.0]),
+        (0.0, [2.0, -1.0, 4.0], [2.0, -1.0, 4.0]),
+    ):
+        x, gradients = (
+            torch.tensor(each, dtype=torch.float64)[:, None] for each in (starts, slopes)
+        )
+        judge_step(answer, x, torch.tensor([c], dtype=torch.float64), gradients)
+    chance = torch.Generator().manual_seed(14)
+    x, gradients = torch.randn(2, 4, LENGTH, generator=chance, dtype=torch.float64)
+    trace = judge_step(answer, x, torch.ones(LENGTH, dtype=torch.float64), gradients)
+    least = sum(cost.ring_all_reduce(4, LENGTH, 8).sent_bytes)
+    sent = sum(trace.sent_bytes)
+    if sent > 1.1 * least:
+        times = f"{sent / least:.3g} times as many as one all-reduce of x"
+        raise Wrong(f"right, but 4 ranks send {sent:,} bytes, {times}.")
+    return "forces by the old places, one all-reduce, and the same centre on all ranks."
+
+
+def judge_step(answer, x, c, gradients):
+    """Refuse an answer whose step from `x` [ranks, ...] and `c` is another; returns the trace."""
+    outcomes, trace = on_ranks(moved, len(x), function(answer), x, c, gradients)
+    force = ALPHA * (x - c)
+    right_x, right_c = x - RATE * gradients - force, c + force.sum(dim=0)
+    for rank, (own, centre, returned) in enumerate(outcomes):
+        check_filled(own, returned, right_x[rank])
+        if not close(own, right_x[rank], 1e-9):
+            slips = instead_of_x(x[rank], c, RATE * gradients[rank], right_c)
+            told(len(x), rank, "x", own, right_x[rank], slips)
+        if not close(centre, right_c, 1e-9):
+            told(len(x), rank, "c", centre, right_c, instead_of_c(x, c, RATE * gradients, rank))
+    return trace
+
+
+def moved(comm, answer, x, c, gradients):
+    """This rank's x and centre after the answer, and what the answer returned."""
+    own, centre = x[comm.rank].clone(), c.clone()
+    returned = answer(comm, own, centre, gradients[comm.rank].clone(), RATE, ALPHA)
+    return own, centre, returned
+
+
+def told(ranks, rank, name, found, right, slips):
+    """Raise Wrong: what `name` of `rank` holds, in words where it is known how that came."""
+    for words, value in slips.items():
+        if close(found, value, 1e-9):
+            raise Wrong(f"on {ranks} ranks, {name} of rank {rank} {words}")
+    one, other = float(found.flatten()[0]), float(right.flatten()[0])
+    raise Wrong(f"on {ranks} ranks, {name} of rank {rank} is {one:.6g}, not {other:.6g}.")
+
+
+def instead_of_x(x, c, step, after) -> dict:
+    """What x may hold and should not, in words, and its value."""
+    return {
+        "has not moved: change it in place, as x -= ... does.": x,
+        "is pushed away from the centre: the force has the wrong sign.": x - step + ALPHA * (x - c),
+        "feels no spring.": x - step,
+        "feels the spring alone: where is the gradient?": x - ALPHA * (x - c),
+        "is pulled with the force at the new x: take it before the step.": (x - step)
+        - ALPHA * (x - step - c),
+        "is pulled to the new centre: take the force before c moves.": x - step
+        - ALPHA * (x - after),
+        "walks uphill: the gradient is subtracted.": x + step - ALPHA * (x - c),
+        "is pulled with alpha times the rate.": x - step - RATE * ALPHA * (x - c),
+    }  # fmt: skip
+
+
+def instead_of_c(x, c, step, rank) -> dict:
+    """What c of `rank` may hold and should not, in words, and its value."""
+    force = ALPHA * (x - c)
+    return {
+        "has not moved: the spring pulls at both ends.": c,
+        "feels its own worker's pull alone: the sum of all is wanted.": c + force[rank],
+        "moves by the mean of the pulls: their sum is wanted.": c + force.mean(dim=0),
+        "moves away from the workers: the force has the wrong sign.": c - force.sum(dim=0),
+        "is pulled by the new places: take the forces before the step.": c
+        + ALPHA * (x - step - c).sum(dim=0),
+        "is pulled by places after step and spring: take the forces first.": c
+        + ALPHA * (x - step - force - c).sum(dim=0),
+        "has become the mean of the workers: it moves by alpha only.": x.mean(dim=0),
+    }  # fmt: skip
+
+
+def force_taken_late(comm, x, c, slope, rate, alpha, tau, steps):
+    """Change x and the centre c [any shape] by `steps` steps; they meet in steps 0, tau, ..."""
+    for step in range(steps):
+        x -= rate * slope(x)
+        if step % tau == 0:
+            force = alpha * (x - c)
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def elastic_training(comm, x, c, slope, rate, alpha, tau, steps):
+    """Change x and the centre c [any shape] by `steps` steps; they meet in steps 0, tau, ...
+
+    The force is taken where the gradient is: at x before the step.
+    """
+    for step in range(steps):
+        meeting = step % tau == 0
+        force = alpha * (x - c) if meeting else 0.0
+        x -= rate * slope(x) + force
+        if meeting:
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def check_elastic_training(answer):
+    for tau, steps, starts in (
+        (1, 1, [1.0, 3.0]),
+        (1, 3, [1.0, 3.0]),
+        (3, 7, [2.0, -1.0, 4.0, 1.0]),
+        (2, 4, [5.0]),
+    ):
+        start = torch.tensor(starts, dtype=torch.float64)
+        outcomes, trace = on_ranks(trained, len(starts), function(answer), start, tau, steps)
+        check_traces(outcomes, start, tau, steps)
+        meetings = -(-steps // tau)
+        most = meetings * sum(cost.ring_all_reduce(len(starts), 1, 8).sent_bytes)
+        if sum(trace.sent_bytes) > 2 * most:  # other ways to sum a single number send somewhat more
+            raise Wrong(f"{steps} steps with tau {tau} have {meetings} meetings: more was sent.")
+    return "0.7, 2.1 and 0.8; then 0.65, 1.63 and 1.04: the published order, on real ranks."
+
+
+def trained(comm, answer, starts, tau, steps):
+    """x and centre of this rank after the answer's steps on the bowl."""
+    x, c = starts[comm.rank].clone()[None], torch.zeros(1, dtype=torch.float64)
+    answer(comm, x, c, torch.clone, RATE, ALPHA, tau, steps)
+    return x.item(), c.item()
+
+
+def check_traces(outcomes, x, tau, steps):
+    """Refuse ends that are not those of the recursion from `x` [ranks] and a centre at 0."""
+    c, where = 0.0, f"{len(x)} workers, tau {tau}, step {steps}:"
+    for step in range(steps):
+        force = ALPHA * (x - c) * (step % tau == 0)
+        x, c = x - RATE * x - force, c + float(force.sum())
+    for rank, found in enumerate(outcomes):
+        right = float(x[rank]), c
+        if not close(found, right, 1e-9):
+            ends = ["{:.6g} and {:.6g}".format(*pair) for pair in (found, right)]
+            raise Wrong(f"{where} x and centre of rank {rank} are {ends[0]}, not {ends[1]}.")
+
+
+EXERCISES = [
+    Exercise(
+        "steps_ahead",
+        "a network of 200 million weights in float32, steps of 0.15 s, tau 10, a served centre, "
+        "10 Gb/s for each client: how many steps ahead must the centre be asked for, at least, so "
+        "that no client waits?",
+        check_steps_ahead,
+        (
+            "how many seconds do 800 MB take at 10 Gb/s, which are 1.25 GB/s?",
+            "how many steps of 0.15 s are as long as that?",
+            "pull and push together have the time of all ten steps; the pull has that of the "
+            "steps ahead.",
+        ),
+        "math.ceil(200e6 * 4 * 8 / 10e9 / 0.15), which is 5: the pull takes 0.64 s, 5 steps are "
+        "0.75 s; pull and push take 1.28 s, and ten steps are 1.5 s.",
+    ),
+    Exercise(
+        "stiffest_spring",
+        "write stiffest_spring(bend, workers): the alpha from which on elastic averaging at tau 1 "
+        "no longer settles, 0 where the workers by themselves do not.",
+        check_stiffest_spring,
+        (
+            "at the bound there are m and c, not both 0, which become -m and -c: write that down.",
+            "two equations in m and c have an answer other than 0 where their determinant is 0.",
+            "(2 - bend - alpha) (2 - p alpha) = p alpha^2; the squares of alpha cancel.",
+        ),
+        stiffest_spring,
+    ),
+    Exercise(
+        "elastic_step",
+        "write elastic_step(comm, x, c, gradient, rate, alpha): a step of elastic averaging with a "
+        "meeting; x and c change in place, and all ranks end with the same c.",
+        check_elastic_step,
+        (
+            "take the force alpha (x - c) before anything moves, and keep it.",
+            "x goes down by rate times gradient and by the force.",
+            "one all_reduce of the forces gives every rank what c has to go up by.",
+        ),
+        elastic_step,
+    ),
+    Exercise(
+        "elastic_training",
+        "find the bug in elastic_training(comm, x, c, slope, rate, alpha, tau, steps): after a "
+        "step from 1 and 3, the workers should be at 0.7 and 2.1, and the centre at 0.8. Repair "
+        "it.",
+        check_elastic_training,
+        (
+            "reckon her step by hand: which x is in the force?",
+            "both pulls of the rule, rate g and alpha (x - c), are those at the old x.",
+            "take the force before x moves; between meetings there is none.",
+        ),
+        elastic_training,
+        given=force_taken_late,
+    ),
+]

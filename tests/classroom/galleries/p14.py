@@ -1,0 +1,366 @@
+"""Steps ahead, a bound, both ends of the spring, a force taken too late: likely answers."""
+
+import torch
+
+from course.classroom.problems import p14_elastic_averaging as p14
+from course.collectives import all_gather, all_reduce, broadcast, reduce
+from course.parallel.stability import largest_alpha, mean_system
+from tests.classroom.gallery import Gallery
+
+# The bound
+
+
+def bound_stub(bend, workers):
+    """The alpha from which on elastic averaging no longer settles, at tau 1."""
+    ...
+
+
+def bound_of_the_package(bend, workers):
+    return largest_alpha(bend, workers)
+
+
+def bound_by_halving(bend, workers):
+    low, high = 0.0, 4.0 * (0 < bend < 2)
+    for _ in range(60):
+        middle = (low + high) / 2
+        grows = torch.linalg.eigvals(mean_system(bend, middle, workers)).abs().max() > 1
+        low, high = (low, middle) if grows else (middle, high)
+    return low
+
+
+def bound_without_a_limit(bend, workers):
+    return 2 * (2 - bend) / (2 + workers * (2 - bend))
+
+
+def bound_of_beta_two(bend, workers):
+    return 2 / workers if bend < 2 else 0.0
+
+
+def bound_of_one(bend, workers):
+    return (4 - 2 * bend) / (4 - bend) if bend < 2 else 0.0
+
+
+def bound_of_one_shared(bend, workers):
+    return bound_of_one(bend, workers) / workers
+
+
+def bound_as_beta(bend, workers):
+    return workers * largest_alpha(bend, workers)
+
+
+def bound_on_flat_ground(bend, workers):
+    return 2 / (1 + workers) if bend < 2 else 0.0
+
+
+def bound_of_the_worker(bend, workers):
+    return 2 - bend
+
+
+def bound_by_trace(bend, workers):
+    return (4 - bend) / (1 + workers) if bend < 2 else 0.0
+
+
+def bound_as_two_numbers(bend, workers):
+    return [0.0, largest_alpha(bend, workers)]
+
+
+def bound_that_is_kept(bend, workers):
+    largest_alpha(bend, workers)
+
+
+# Both ends
+
+
+def step_stub(comm, x, c, gradient, rate, alpha):
+    """x and c [any shape] after a step and a meeting, in place."""
+    ...
+
+
+def step_by_copies(comm, x, c, gradient, rate, alpha):
+    old, total = x.clone(), alpha * (x - c)
+    x.copy_(old - rate * gradient - alpha * (old - c))
+    all_reduce(comm, total)
+    c.copy_(c + total)
+
+
+def step_by_sum_of_places(comm, x, c, gradient, rate, alpha):
+    total = x.clone()
+    x -= rate * gradient + alpha * (x - c)
+    all_reduce(comm, total, "sum")
+    c += alpha * (total - comm.size * c)
+
+
+def step_by_a_server(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    reduce(comm, force, "sum", 0)
+    if comm.rank == 0:
+        c += force
+    broadcast(comm, c, 0)
+
+
+def pulls_with_the_new_x(comm, x, c, gradient, rate, alpha):
+    x -= rate * gradient
+    force = alpha * (x - c)
+    x -= force
+    all_reduce(comm, force, "sum")
+    c += force
+
+
+def pulls_c_with_the_new_x(comm, x, c, gradient, rate, alpha):
+    before = c.clone()
+    force = alpha * (x - rate * gradient - before)
+    x -= rate * gradient + alpha * (x - before)
+    all_reduce(comm, force, "sum")
+    c += force
+
+
+def moves_x_first(comm, x, c, gradient, rate, alpha):
+    x -= rate * gradient + alpha * (x - c)
+    force = alpha * (x - c)
+    all_reduce(comm, force, "sum")
+    c += force
+
+
+def moves_c_first(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    all_reduce(comm, force, "sum")
+    c += force
+    x -= rate * gradient + alpha * (x - c)
+
+
+def pulls_by_itself(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    c += force
+
+
+def pulls_by_the_mean(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    all_reduce(comm, force, "mean")
+    c += force
+
+
+def pulls_on_one_end(comm, x, c, gradient, rate, alpha):
+    x -= rate * gradient + alpha * (x - c)
+
+
+def pulls_on_the_other_end(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient
+    all_reduce(comm, force, "sum")
+    c += force
+
+
+def pushes_c_away(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    all_reduce(comm, force, "sum")
+    c -= force
+
+
+def pushes_x_away(comm, x, c, gradient, rate, alpha):
+    x -= rate * gradient - alpha * (x - c)
+
+
+def walks_uphill(comm, x, c, gradient, rate, alpha):
+    x += rate * gradient - alpha * (x - c)
+
+
+def forgets_the_gradient(comm, x, c, gradient, rate, alpha):
+    x -= alpha * (x - c)
+
+
+def multiplies_by_the_rate(comm, x, c, gradient, rate, alpha):
+    x -= rate * (gradient + alpha * (x - c))
+
+
+def takes_the_mean(comm, x, c, gradient, rate, alpha):
+    c_before = c.clone()
+    c.copy_(x)
+    all_reduce(comm, c, "mean")
+    x -= rate * gradient + alpha * (x - c_before)
+
+
+def gives_names_to_new_tensors(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x = x - rate * gradient - force
+    all_reduce(comm, force, "sum")
+    c = c + force
+
+
+def returns_the_new_x(comm, x, c, gradient, rate, alpha):
+    return x - rate * gradient - alpha * (x - c)
+
+
+def sends_all_to_all(comm, x, c, gradient, rate, alpha):
+    parts = [torch.empty_like(x) for _ in range(comm.size)]
+    all_gather(comm, parts, alpha * (x - c))
+    x -= rate * gradient + alpha * (x - c)
+    c += sum(parts)
+
+
+def halves_the_pull(comm, x, c, gradient, rate, alpha):
+    x -= rate * gradient + alpha / 2 * (x - c)
+
+
+def only_rank_0_goes(comm, x, c, gradient, rate, alpha):
+    if comm.rank == 0:
+        p14.elastic_step(comm, x, c, gradient, rate, alpha)
+
+
+# The force taken late
+
+
+def with_the_force_in_hand(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        g = slope(x)
+        if step % tau == 0:
+            force = alpha * (x - c)
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+        x -= rate * g
+
+
+def with_a_clone(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        old = x.clone()
+        x -= rate * slope(x)
+        if step % tau == 0:
+            force = alpha * (old - c)
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def late_still(comm, x, c, slope, rate, alpha, tau, steps):
+    p14.force_taken_late(comm, x, c, slope, rate, alpha, tau, steps)
+
+
+def slope_taken_late(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        if step % tau == 0:
+            force = alpha * (x - c)
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+        x -= rate * slope(x)
+
+
+def meets_at_the_ends(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(1, steps + 1):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0:
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def meets_in_every_step(comm, x, c, slope, rate, alpha, tau, steps):
+    elastic_everywhere(comm, x, c, slope, rate, alpha, 1, steps)
+
+
+def elastic_everywhere(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c) * (step % tau == 0)
+        x -= rate * slope(x) + force
+        all_reduce(comm, force, "sum")
+        c += force
+
+
+def late_on_the_centre_only(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        meeting = step % tau == 0
+        x -= rate * slope(x) + (alpha * (x - c) if meeting else 0.0)
+        if meeting:
+            force = alpha * (x - c)
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def waits_for_rank_0(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0 and comm.rank == 0:
+            all_reduce(comm, force, "sum")
+
+
+GALLERIES = [
+    Gallery(
+        "steps_ahead",
+        ...,
+        [5, 5.0, torch.tensor(5)],
+        {
+            "4 steps are 0.6 s: the centre, 0.64 s on its way": 4,
+            "a step is whole: the next whole number": 0.64 / 0.15,
+            "9 steps are for pull and push together": 9,
+            "tau is enough, but not the least": 10,
+            "10 Gb/s are bits: bytes take eight times as long.": 1,
+            "a weight in float32 has 4 bytes": 2,
+            "6 steps are enough, but fewer are as well.": 6,
+            "with 0 steps, 0.64 s are waited for.": 0,
+            "a number is wanted, not 'early'.": "early",
+        },
+    ),
+    Gallery(
+        "stiffest_spring",
+        bound_stub,
+        [bound_of_the_package, bound_by_halving],
+        {
+            "from a bend of 2 on: then no spring does.": bound_without_a_limit,
+            "this is where beta is 2: the workers move as well.": bound_of_beta_two,
+            "this is the bound of a single worker": bound_of_one,
+            "the bound falls with the workers, but not in proportion.": bound_of_one_shared,
+            "this is the bound of beta, workers times alpha.": bound_as_beta,
+            "this is the bound on flat ground": bound_on_flat_ground,
+            "beyond 2 - bend one worker, its centre held, swings.": bound_of_the_worker,
+            "with bend 0.1 and 4 workers it settles below 0.3958": bound_by_trace,
+            "a bound has shape [], not [2].": bound_as_two_numbers,
+            "nothing came back: does the function end in return?": bound_that_is_kept,
+        },
+    ),
+    Gallery(
+        "elastic_step",
+        step_stub,
+        [step_by_copies, step_by_sum_of_places, step_by_a_server],
+        {
+            "x of rank 0 is pulled with the force at the new x": pulls_with_the_new_x,
+            "is pulled by the new places: take the forces before": pulls_c_with_the_new_x,
+            "is pulled by places after step and spring": moves_x_first,
+            "is pulled to the new centre: take the force before c moves.": moves_c_first,
+            "feels its own worker's pull alone": pulls_by_itself,
+            "moves by the mean of the pulls": pulls_by_the_mean,
+            "c of rank 0 has not moved: the spring pulls at both ends.": pulls_on_one_end,
+            "x of rank 0 feels no spring.": pulls_on_the_other_end,
+            "moves away from the workers": pushes_c_away,
+            "is pushed away from the centre": pushes_x_away,
+            "walks uphill": walks_uphill,
+            "feels the spring alone: where is the gradient?": forgets_the_gradient,
+            "is pulled with alpha times the rate.": multiplies_by_the_rate,
+            "has become the mean of the workers": takes_the_mean,
+            "x of rank 0 has not moved: change it in place": gives_names_to_new_tensors,
+            "x itself has to change: do not return another tensor.": returns_the_new_x,
+            "2 times as many as one all-reduce of x.": sends_all_to_all,
+            "on 2 ranks, x of rank 0 is 1.15, not 1.1.": halves_the_pull,
+            "a rank waits for one that has finished (on 2 ranks)": only_rank_0_goes,
+        },
+    ),
+    Gallery(
+        "elastic_training",
+        p14.force_taken_late,
+        [p14.elastic_training, with_the_force_in_hand, with_a_clone],
+        {
+            "x and centre of rank 0 are 0.72 and 0.72, not 0.7 and 0.8.": late_still,
+            "x and centre of rank 0 are 0.72 and 0.8, not 0.7 and 0.8.": slope_taken_late,
+            "4 workers, tau 3, step 7: x and centre of rank 0 are 0.75364": meets_at_the_ends,
+            "4 workers, tau 3, step 7: x and centre of rank 0 are 0.689627": meets_in_every_step,
+            "have 3 meetings: more was sent.": elastic_everywhere,
+            "x and centre of rank 0 are 0.7 and 0.56, not 0.7 and 0.8.": late_on_the_centre_only,
+            "a rank waits for one that has finished (on 2 ranks)": waits_for_rank_0,
+        },
+    ),
+]
