@@ -46,8 +46,8 @@ class DecentralisedSGD:
     x <- the mean of x over neighbours, by the weights `matrix` [ranks, ranks], minus rate g, with
     the gradient g at the old x: so the averaging runs while the gradient is computed.  The mean
     over all ranks moves by the mean gradient.  All start where rank 0 is; the parameters become
-    parts of one tensor (see `weights.py`).  After `backward()` call `step`.  To evaluate, take the
-    ranks' mean (`data.average_weights`).
+    parts of one tensor (see `weights.py`).  After `backward()` call `step`, after the last `finish`.
+    To evaluate, take the ranks' mean (`data.average_weights`).
 
     Cost: `topology.gossip_cost` of the weights' bytes, for as many steps and one more.
     Raises ValueError, CommMismatch as `gossip` does; PeerLost where a neighbour was lost.
@@ -67,6 +67,11 @@ class DecentralisedSGD:
         self.weights.add_gradient(self.mixed, -rate)
         self.weights.flat.copy_(self.mixed)
         self._begin()
+
+    def finish(self) -> torch.Tensor:
+        """This rank's weights [elements] in the end, when nothing of its own is under way."""
+        self.begun.wait()
+        return self.weights.flat
 
     def _begin(self):
         self.begun = self.comm.begin(gossip, self.mixed, self.matrix, 1)
