@@ -46,7 +46,7 @@ class DecentralisedSGD:
     x <- the mean of x over neighbours, by the weights `matrix` [ranks, ranks], minus rate g, with
     the gradient g at the old x: so the averaging runs while the gradient is computed.  The mean
     over all ranks moves by the mean gradient.  All start where rank 0 is; the parameters become
-    parts of one tensor (see `weights.py`).  After `backward()` call `step`, after the last `finish`.
+    parts of one tensor (see `weights.py`).  After `backward()` call `step`; at last `finish`.
     To evaluate, take the ranks' mean (`data.average_weights`).
 
     Cost: `topology.gossip_cost` of the weights' bytes, for as many steps and one more.
