@@ -37,10 +37,10 @@ class Incoming(Outgoing):
             if arrival is None:
                 header = stream.next_header()
                 if header is None:
-                    return stream.await_bytes(1)
+                    return
                 self._open(stream, *header)
             elif arrival.view is None:
-                return stream.await_bytes(1)
+                return
             elif arrival.complete:
                 stream.arriving = None
                 self._close(arrival)
@@ -49,7 +49,7 @@ class Incoming(Outgoing):
                 count = stream.fill(place)
                 arrival.got += count
                 if count < len(place):  # that was all there is
-                    return stream.await_bytes(len(place) - count)
+                    return
 
     def _open(self, stream, kind, dtype, confirm, by_lane, tag, call, group, number, nbytes):
         """Act on a header."""

@@ -1,12 +1,10 @@
 """One end of a stream between two ranks: frames queued to leave, bytes that arrive."""
 
-import socket
 import struct
 from collections import deque
 
 HEADER = struct.Struct("<BBBBiiIIQ")
 # kind, dtype, confirm, by lane, tag, call, group, number, bytes
-WORTH_WAKING_BYTES = 128 * 1024
 
 
 class Frame:
@@ -30,9 +28,8 @@ class Stream:
     """This rank's socket to one peer (None: to itself), and the lanes beside it if they share
     memory."""
 
-    def __init__(self, peer: int, end=None, lanes=(None, None)):
-        self.peer, self.socket, self.told_from = peer, end, 1
-        self.over_ip = getattr(end, "family", None) in (socket.AF_INET, socket.AF_INET6)
+    def __init__(self, peer: int, socket=None, lanes=(None, None)):
+        self.peer, self.socket = peer, socket
         self.lane_out, self.lane_in = lanes
         self.outbox, self.filling = deque(), deque()  # frames; sends whose payload goes by lane
         self.by_lane = deque()  # arrivals whose payload comes by lane
@@ -84,15 +81,6 @@ class Stream:
         self.lost = self.lost or count == 0
         self.moved += count
         return count
-
-    def await_bytes(self, left: int):
-        """Be told of what comes once it is a good part of the `left` bytes that are to come: a rank
-        that wakes for every packet has no time for anything else."""
-        long = left >= WORTH_WAKING_BYTES or self.told_from > 1
-        mark = min(left, WORTH_WAKING_BYTES) if long else 1
-        if self.over_ip and mark != self.told_from:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
-            self.told_from = mark
 
     def next_header(self):
         """The fields of the next header once all of it is here, else None."""

@@ -108,9 +108,6 @@ class Wire(Incoming):
             if mask & READ:
                 self._read(key.data)
             self._watch(key.data)
-        for stream in () if ready else self.remote:
-            if stream.told_from > 1:  # it may hold less than is worth waking for
-                self._read(stream)
         if self.companions:
             self.inside.notify_all()
         return bool(ready)

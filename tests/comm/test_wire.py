@@ -11,8 +11,7 @@ import torch
 
 from course.comm import ANY, CommError, CommTimeout, RankError, run
 from course.comm import wire as wire_module
-from course.comm.messages import Envelope, Kind
-from course.comm.stream import WORTH_WAKING_BYTES, Frame
+from course.comm.messages import Envelope
 from course.comm.wire import Wire
 
 LARGE = 700_001  # doubles: more than any socket buffer, and than a lane
@@ -312,58 +311,6 @@ def test_a_message_that_stops_moving_is_a_hanging_one(monkeypatch):
         with pytest.raises(CommTimeout, match=r"^rank 0 waited 1 s in a long send$"):
             first.wait(message, "a long send")
         assert 1 < clock.now < 4
-
-
-@contextlib.contextmanager
-def arriving(nbytes):
-    """A wire over IP that has a place for `nbytes` bytes, and a socket on which they come."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        near = socket.create_connection(door.getsockname())
-        far, _ = door.accept()
-    with near, far:
-        wire = Wire(1, {0: near})
-        place = wire.receive([0], Envelope(nbytes=nbytes), memoryview(bytearray(nbytes)))
-        far.sendall(Frame(Kind.DATA, place.envelope, 1, bytes(nbytes), False, False).parts[0])
-        moved(wire, 1)
-        yield wire, far, place
-
-
-def test_a_rank_does_not_wake_for_every_packet():
-    piece, pieces, told = bytes(8192), 64, 0
-    with arriving(pieces * len(piece) + 3) as (wire, far, place):
-        for _ in range(pieces):
-            far.sendall(piece)
-            if wire.selector.select(0):
-                told += moved(wire, 0)
-        assert 1 <= told <= pieces * len(piece) / WORTH_WAKING_BYTES
-        far.sendall(bytes(3))
-        until(lambda: [wire.selector.select(0) and moved(wire, 0), place.done][1])
-        far.sendall(Frame(Kind.RETURNED, Envelope(), 0, b"", False, False).parts[0])
-        until(lambda: wire.selector.select(0))  # of a header it is told at once
-        assert moved(wire, 0) and wire.streams[0].returned
-
-
-def test_a_short_message_behind_a_long_one_that_nobody_has_asked_for_yet():
-    short = Envelope(tag=1, nbytes=100_000)  # too long to be set aside
-    with arriving(WORTH_WAKING_BYTES + 8) as (wire, far, place):
-        far.sendall(bytes(8))
-        until(lambda: [moved(wire, 0.01), wire.streams[0].told_from > 1][1])
-        header = Frame(Kind.DATA, short, 2, bytes(100_000), False, False).parts[0]
-        far.sendall(bytes(WORTH_WAKING_BYTES) + bytes(header))
-        until(lambda: [moved(wire, 0.01), wire.streams[0].arriving][1])
-        assert place.done
-        later = wire.receive([0], short, memoryview(bytearray(100_000)))
-        far.sendall(bytes(1000))
-        until(lambda: wire.selector.select(0.01))
-        far.sendall(bytes(99_000))
-        until(lambda: [wire.selector.select(0) and moved(wire, 0), later.done][1])
-
-
-def test_what_comes_slowly_is_seen_to_come():
-    with arriving(1_000_000) as (wire, far, _):
-        stream, before = wire.streams[0], wire.streams[0].moved
-        far.sendall(bytes(1000))
-        until(lambda: [moved(wire, 0.01), stream.moved - before == 1000][1])
 
 
 # Ranks that are gone
