@@ -41,6 +41,7 @@ const output = arguments[0].closest('.jp-OutputArea-output');
 return [...output.querySelectorAll('img, canvas, svg:not(.noUi-base svg)')]
     .map(each => each.src || (each.toDataURL ? each.toDataURL() : each.outerHTML)).join();
 """
+POSITION = "return arguments[0].parentElement.style.transform"  # aria-valuenow is rounded
 
 
 def first_there(names):
@@ -118,9 +119,10 @@ def move_and_see(page, handle):
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     patient = WebDriverWait(page, PATIENCE_S)
     before = patient.until(lambda page: page.execute_script(PICTURE, handle))
-    at = handle.get_attribute("aria-valuenow")
+    at = page.execute_script(POSITION, handle)
+    assert at
     handle.send_keys(Keys.ARROW_RIGHT)
-    if handle.get_attribute("aria-valuenow") == at:  # it stood at its right end
+    if page.execute_script(POSITION, handle) == at:  # it stood at its right end
         handle.send_keys(Keys.ARROW_LEFT)
     patient.until(
         lambda page: page.execute_script(PICTURE, handle) not in ("", before),
