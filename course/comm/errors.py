@@ -14,7 +14,7 @@ class CommTimeout(CommError):
 
 
 class PeerLost(CommError):
-    """A rank that is waited for has ended; `ranks` are its number in the world, and others'."""
+    """Ranks that are waited for have ended: those of the numbers `ranks` in the world."""
 
     def __init__(self, sentence, ranks=()):
         super().__init__(sentence)

@@ -10,7 +10,7 @@ from course.comm.errors import PeerLost
 from course.comm.shipping import Failure, unpack
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
-LOOK_S = 60.0
+LOOK_S = 60.0  # how long to listen at once: the selector takes no infinite time
 STACK_S = 0.5  # for a rank that still runs to say where it is
 
 

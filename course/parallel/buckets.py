@@ -21,7 +21,7 @@ class Bucket:
             p: (number, part.view(p.shape))
             for number, (p, part) in enumerate(zip(self.parameters, self.values.split(sizes)))
         }
-        self.filled, self.was_finite = set(), {}
+        self.filled, self.sent, self.was_finite = set(), set(), {}
 
     def place(self, parameter):
         """Where the gradient of `parameter` is, in its shape."""
@@ -49,7 +49,8 @@ class Bucket:
                 place.zero_()
                 self.used[number] = 0.0
         self.weight.fill_(weight)
-        self.mine = weight
+        self.sent = self.filled if weight else set()  # of no samples, zeros were sent
+        self.filled = set()
 
     @property
     def _suspect(self) -> bool:
@@ -59,8 +60,7 @@ class Bucket:
     def hand_back(self, divide) -> list:
         """Give each parameter that any rank used its gradient; those that are not finite."""
         bad = [p for p in self.parameters if not _finite(self.place(p))] if self._suspect else []
-        heard = self.filled if self.mine else ()  # a gradient of no samples was not sent
-        self.was_finite = {p: p not in heard or _finite(p.grad) for p in bad}
+        self.was_finite = {p: p not in self.sent or _finite(p.grad) for p in bad}
         divisor = self.weight.clamp(min=torch.finfo(self.flat.dtype).tiny)
         for parameter, used in zip(self.parameters, _numbers(self.used)):
             if used:
@@ -70,7 +70,6 @@ class Bucket:
                     torch.div(self.place(parameter), divisor, out=parameter.grad)
                 else:
                     parameter.grad.copy_(self.place(parameter))
-        self.filled.clear()
         return bad
 
 

@@ -11,6 +11,7 @@ from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR, FREE, Cable, Device
 from course.comm import RankError, Trace, run
 from course.comm.simulator import simulated
+from course.parallel.buckets import cut_into_buckets
 from course.parallel.data import DataParallel, average_buffers, average_weights
 
 
@@ -330,6 +331,37 @@ def test_the_death_of_any_rank_at_any_time_ends_training(seed):
     del told.value.failures[lost]
     for said in told.value.failures.values():  # of it, or of one that ended for its sake
         assert re.match(r"PeerLost: ranks? [\d, ]+ (was|were) lost while rank", said)
+
+
+class Scaled(nn.Module):
+    """The mean over its rows, scaled; over no rows it is nan, and so is the scale's gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return self.scale * x.mean()
+
+
+def not_finite_beside_no_rows(comm):
+    net = DataParallel(Scaled(), comm)
+    net(torch.full((1 - comm.rank, 2), float("inf"))).backward()
+
+
+def test_who_has_no_samples_is_not_to_blame():
+    with pytest.raises(RankError, match="not so that of .* on rank 0") as told:
+        run(not_finite_beside_no_rows, 2)
+    assert "on rank 1" not in str(told.value.exception)
+
+
+def test_a_bucket_is_closed_once_it_is_full():
+    layers = [nn.Linear(10, 10) for _ in range(3)]  # weights of 400 bytes, biases of 40
+    parameters = [p for layer in layers for p in reversed(list(layer.parameters()))]
+    for nbytes, sizes in ((440, [2, 2, 2]), (400, [2, 2, 2]), (441, [3, 3]), (1e9, [6])):
+        buckets = cut_into_buckets(parameters, nbytes)
+        assert [len(bucket.parameters) for bucket in buckets] == sizes
+        assert [p for bucket in buckets for p in bucket.parameters] == parameters
 
 
 def unlike(comm, models):

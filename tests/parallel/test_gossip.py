@@ -258,6 +258,16 @@ def test_training_costs_one_exchange_a_step_and_one_more():
         assert trace.sent_bytes == [a + b for a, b in zip(start.sent_bytes, foreseen)]
 
 
+def finished(comm, matrix):
+    decentralised(comm, [matrix], 3)
+    return comm.meter.sent_bytes
+
+
+def test_once_it_is_finished_nothing_is_under_way():
+    trace, world = Trace(), simulated(one_switch(4, FREE, FDR))
+    assert run(finished, 4, metropolis(ring_graph(4)), trace=trace, on=world) == trace.sent_bytes
+
+
 def two_kinds(comm, matrix):
     """What is refused: weights of two dtypes, weights for other ranks."""
     mixed_up, told = Fit(), []
