@@ -12,7 +12,8 @@ from benchmarks.turns import Stolen
 from course.cluster.fabric import ethernet_box
 from course.cluster.hardware import Cable, Device
 from course.collectives import all_reduce
-from course.collectives.all_reduce import ALGORITHMS, SEGMENT_BYTES
+from course.collectives.all_reduce import ALGORITHMS
+from course.collectives.ring import SEGMENT_BYTES
 from course.comm import run
 from course.comm.hosts import hosts
 from course.comm.simulator import simulated

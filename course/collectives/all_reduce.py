@@ -15,16 +15,15 @@ from course.collectives.reduction import called, in_one_piece, reduction
 from course.collectives.ring import by_ring
 from course.comm.tensors import required
 
-SEGMENT_BYTES = 2 << 20  # passed on while the next one is still arriving
 
-
-def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=SEGMENT_BYTES, fabric=HERE):
+def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=None, fabric=HERE):
     """Combine `x` [any shape] of all ranks on all ranks, in place, bitwise the same everywhere.
 
     op: sum, mean, prod, min, max, or an associative and commutative function of two tensors.
     algorithm: flat, tree, recursive_doubling, ring, halving_doubling, hierarchical, native (the
     backend's), or auto: what `choice.choose` finds the fastest of ours on `fabric`.
-    Cost: cost.py; a ring cuts its chunks into segments, each metered as a message.
+    Cost: cost.py; a ring cuts its chunks into segments (of `segment_bytes`, else as `ring.fitting`
+    has it), each metered as a message.
     Raises ValueError for an unknown op or algorithm, CommMismatch if the ranks' calls differ.
     """
     if algorithm == "native":
@@ -35,10 +34,12 @@ def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=SEGMENT_BYT
         names = ", ".join([*ALGORITHMS, "native", "auto"])
         raise ValueError(f"rank {comm.rank}: algorithm must be one of {names}, not {algorithm!r}")
     how = reduction(op, required(x, "what is reduced", comm.rank).dtype)
-    cut = {} if segment_bytes == SEGMENT_BYTES else {"segment_bytes": segment_bytes}
+    cut, segment = {}, None
+    if segment_bytes is not None:
+        cut, segment = {"segment_bytes": segment_bytes}, max(1, segment_bytes // x.element_size())
     this_call = comm.collective("all_reduce", x, op=called(op), by=algorithm, **cut)
     with this_call, in_one_piece(x, comm.rank) as flat:
-        ALGORITHMS[algorithm](comm, flat, how, max(1, segment_bytes // x.element_size()))
+        ALGORITHMS[algorithm](comm, flat, how, segment)
 
 
 def chosen(comm, x, fabric=HERE) -> Choice:
@@ -50,7 +51,7 @@ def chosen(comm, x, fabric=HERE) -> Choice:
     return choose(comm.nodes, x.numel(), x.element_size(), fabric)
 
 
-def by_rank_0(comm, flat, how, segment: int):
+def by_rank_0(comm, flat, how, segment):
     """All-reduce by way of rank 0, which hears and answers one rank after another."""
     how.before(flat, comm.size)
     if comm.rank > 0:
@@ -65,7 +66,7 @@ def by_rank_0(comm, flat, how, segment: int):
         comm.send(flat, dst)
 
 
-def by_tree(comm, flat, how, segment: int):
+def by_tree(comm, flat, how, segment):
     """All-reduce up a binomial tree to rank 0, and down again."""
     climb(comm, how.before(flat, comm.size), how)
     if comm.rank == 0:

@@ -40,7 +40,7 @@ def meetings(p: int, rank: int) -> list[Meeting]:
     return [Meeting(rank - 1, False, True, True), *among, Meeting(rank - 1, True, False, False)]
 
 
-def by_recursive_doubling(comm, flat, how, segment: int):
+def by_recursive_doubling(comm, flat, how, segment):
     """All-reduce of whole tensors: each meeting doubles how many ranks' tensors are in the sum.
 
     Both partners put the lower rank's sum on the left, so that all get the same bits.
@@ -82,7 +82,7 @@ def halvings(p: int) -> list[Halving]:
     return steps
 
 
-def by_halving_doubling(comm, flat, how, segment: int):
+def by_halving_doubling(comm, flat, how, segment):
     """All-reduce by halving until each rank holds one finished chunk, and the same way back.
 
     Source: Rabenseifner 2004; for any number of ranks: Träff 2024 (arXiv:2410.14234).

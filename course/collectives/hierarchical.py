@@ -20,7 +20,7 @@ def owner(ring: list[int], chunk: int) -> int:
     return ring[(chunk - 1) % len(ring)]
 
 
-def by_nodes(comm, flat, how, segment: int):
+def by_nodes(comm, flat, how, segment):
     """Hierarchical all-reduce of `flat` [n]: as many chunks as the smallest node has ranks."""
     how.before(flat, comm.size)
     everywhere = rings(comm.nodes)

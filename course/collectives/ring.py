@@ -7,6 +7,9 @@ chunks once more.
 from collections import deque
 from typing import NamedTuple
 
+SEGMENT_BYTES = 2 << 20  # passed on while the next one is still arriving
+BETWEEN_NODES_BYTES = 256 << 10  # there at least: shorter ones cost more than they hide
+
 
 class Step(NamedTuple):
     """One step of one rank on the ring: the chunks it sends right and receives from the left, and
@@ -28,13 +31,13 @@ def ring_steps(p: int, rank: int) -> list[Step]:
     return adding + passing
 
 
-def by_ring(comm, flat, how, segment: int):
-    """Ring all-reduce of `flat` [n] in segments of `segment` elements."""
+def by_ring(comm, flat, how, segment):
+    """Ring all-reduce of `flat` [n] in segments of `segment` elements (None: of `fitting` ones)."""
     how.before(flat, comm.size)
     around(comm, range(comm.size), flat, how, segment)
 
 
-def around(comm, ring, flat, how, segment: int):
+def around(comm, ring, flat, how, segment):
     """Reduce `flat` [n] over the ranks of `ring`; what is final is told to `how.after`."""
     if len(ring) == 1:
         return how.after(flat, comm.size)
@@ -43,11 +46,12 @@ def around(comm, ring, flat, how, segment: int):
     pass_on(comm, ring, steps, chunks, how, segment)
 
 
-def pass_on(comm, ring, steps, chunks, how, segment: int):
+def pass_on(comm, ring, steps, chunks, how, segment):
     """Do these steps, with a chunk of any length for each rank of the ring; a segment goes on to
     the right while the next one is still arriving from the left."""
     me = ring.index(comm.rank)
     right, left = ring[(me + 1) % len(ring)], ring[me - 1]
+    segment = segment or fitting(chunks, {comm.nodes[rank] for rank in ring})
     scratch = chunks[0].new_empty(min(segment, max(map(len, chunks))))
     last_to_add = sum(step.add for step in steps) - 1
     first = steps[0].send
@@ -74,6 +78,13 @@ def pass_on(comm, ring, steps, chunks, how, segment: int):
 def chunk_lengths(elements: int, p: int) -> list[int]:
     """Of a tensor cut in p chunks, as by `tensor_split`: the first are one element longer."""
     return [elements // p + (c < elements % p) for c in range(p)]
+
+
+def fitting(chunks, nodes) -> int:
+    """How many elements of `chunks` a segment has: 2 MB of them; on a ring of several nodes a
+    fourth of a chunk, if that is less, and not below 256 KB."""
+    most, least = (n // chunks[0].element_size() for n in (SEGMENT_BYTES, BETWEEN_NODES_BYTES))
+    return most if len(nodes) == 1 else min(most, max(least, -(-max(map(len, chunks)) // 4)))
 
 
 def pieces(chunk, segment: int):

@@ -7,6 +7,8 @@ import re
 import pytest
 import torch
 
+from course.cluster.fabric import one_switch, pcie_tree
+from course.cluster.hardware import FDR, FREE
 from course.collectives import (
     all_gather,
     all_reduce,
@@ -21,6 +23,7 @@ from course.collectives import (
 from course.collectives.all_reduce import ALGORITHMS
 from course.collectives.basic import binomial_tree
 from course.comm import Trace, processes, run
+from course.comm.simulator import simulated
 
 EQUAL, UNEVEN = [6, 6, 6, 6, 6], [5, 0, 7, 1, 3]
 ALPHA_S, BETA_S, GAMMA_S = 5e-6, 1 / 12.5e9, 10e-12  # 5 us, 12.5 GB/s, 10 ps/B
@@ -122,6 +125,23 @@ def test_segments_change_the_number_of_messages_and_nothing_else():
     run(ring_in_segments, 4, 100, 40, trace=trace)  # chunks of 25 elements in pieces of 10, 10, 5
     assert trace.sent_bytes == whole.sent_bytes
     assert trace.sent_messages == [3 * count for count in whole.sent_messages]
+
+
+def ring_of(comm, elements):
+    all_reduce(comm, torch.zeros(elements, device=comm.device))
+
+
+@pytest.mark.parametrize("kilobytes, between, within", [
+    (256, 1, 1), (257, 2, 1), (1500, 4, 1), (2048, 4, 1), (2049, 4, 2), (8193, 5, 5),
+])  # fmt: skip
+def test_between_nodes_a_chunk_goes_in_quarters(kilobytes, between, within):
+    """Of 256 KB to 2 MB; within a node in segments of 2 MB."""
+    apart, joined = one_switch(2, FREE, FDR), pcie_tree(1, 2, FREE)
+    for cluster, segments in ((apart, between), (joined, within)):
+        for elements in (512 * kilobytes, 512 * kilobytes - 6):  # not in equal fourths
+            trace, world = Trace(), simulated(cluster, device="meta")
+            run(ring_of, 2, elements, on=world, trace=trace)
+            assert trace.sent_messages == [2 * segments] * 2
 
 
 def test_the_ring_sends_what_baidu_s_sends():

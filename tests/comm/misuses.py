@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from course import collectives
-from course.collectives.all_reduce import ALGORITHMS, SEGMENT_BYTES
+from course.collectives.all_reduce import ALGORITHMS
 from course.comm import ANY, CommError
 from course.comm.errors import listed
 
@@ -165,7 +165,7 @@ class Actor:
         makers = [[self._mine(n) for _ in range(self.comm.size)] for n in (outs, parts)]
         collectives.all_to_all(self.comm, *makers)
 
-    def all_reduce(self, op="sum", by="ring", segment_bytes=SEGMENT_BYTES, **kind):
+    def all_reduce(self, op="sum", by="ring", segment_bytes=None, **kind):
         options = {"algorithm": by, "segment_bytes": segment_bytes}
         x = self._mine(**kind)
         collectives.all_reduce(self.comm, x, OPS.get(op, op), **options)
