@@ -81,10 +81,11 @@ def chunk_lengths(elements: int, p: int) -> list[int]:
 
 
 def fitting(chunks, nodes) -> int:
-    """How many elements of `chunks` a segment has: 2 MB of them; on a ring of several nodes a
-    fourth of a chunk, if that is less, and not below 256 KB."""
-    most, least = (n // chunks[0].element_size() for n in (SEGMENT_BYTES, BETWEEN_NODES_BYTES))
-    return most if len(nodes) == 1 else min(most, max(least, -(-max(map(len, chunks)) // 4)))
+    """How many elements of `chunks` a segment has: 2 MB of them; on a ring of several nodes up to
+    four segments make a chunk, of 256 KB to 2 MB."""
+    longest, element = max(map(len, chunks)), chunks[0].element_size()
+    parts = min(4, longest * element // BETWEEN_NODES_BYTES) if len(nodes) > 1 else 1
+    return min(SEGMENT_BYTES // element, -(-longest // max(1, parts)))
 
 
 def pieces(chunk, segment: int):

@@ -132,9 +132,9 @@ def ring_of(comm, elements):
 
 
 @pytest.mark.parametrize("kilobytes, between, within", [
-    (256, 1, 1), (257, 2, 1), (1500, 4, 1), (2048, 4, 1), (2049, 4, 2), (8193, 5, 5),
+    (511, 1, 1), (513, 2, 1), (1500, 4, 1), (2048, 4, 1), (2049, 4, 2), (8193, 5, 5),
 ])  # fmt: skip
-def test_between_nodes_a_chunk_goes_in_quarters(kilobytes, between, within):
+def test_between_nodes_a_chunk_goes_in_up_to_four_segments(kilobytes, between, within):
     """Of 256 KB to 2 MB; within a node in segments of 2 MB."""
     apart, joined = one_switch(2, FREE, FDR), pcie_tree(1, 2, FREE)
     for cluster, segments in ((apart, between), (joined, within)):
