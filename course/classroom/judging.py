@@ -26,7 +26,7 @@ def on_ranks(fn, ranks: int, *args, nodes=None) -> tuple[list, Trace]:
     try:
         return run(fn, ranks, *args, on=world, timeout=PATIENCE_S, trace=trace), trace
     except RankError as trouble:
-        trouble.add_note(f"on {ranks} ranks")
+        trouble.add_note(f"on {ranks} rank{'s' * (ranks > 1)}")
         raise
 
 

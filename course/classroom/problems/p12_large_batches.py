@@ -206,7 +206,8 @@ def check_on_ranks(answer):
     for ranks in (1, 2, 3):
         w, gradients = drawn((4, 3), ranks)[0], parts_of(ranks)
         outcomes, _ = on_ranks(one_step_each, ranks, function(answer), w, gradients, *how)
-        right, where = lars_step(w, gradients.mean(dim=0), *how), f"on {ranks} ranks,"
+        right = lars_step(w, gradients.mean(dim=0), *how)
+        where = f"on {ranks} rank{'s' * (ranks > 1)},"
         for rank, (returned, kept) in enumerate(outcomes):
             if not kept:
                 raise Wrong(f"{where} rank {rank} has changed w: return a new tensor.")

@@ -231,7 +231,8 @@ def check_count(where, client, count):
     if math.isclose(count * RATE, STEPS):
         raise Wrong(f"{where} w moved by the gradients, not by rate times the gradients.")
     if count < 0:
-        raise Wrong(f"{where} w went against what client {client} brought, or was added to it.")
+        rule = "subtract rate · gradient from it, and add nothing"
+        raise Wrong(f"{where} w moved against the gradients of client {client}: {rule}.")
     if abs(count - round(count)) > 1e-9:
         raise Wrong(f"{where} {updates} w holds {count:.4g}: each is to move it by its rate.")
     if count < STEPS:
@@ -276,9 +277,9 @@ EXERCISES = [
     ),
     Exercise(
         "may_go_on",
-        "write may_go_on(clocks, s): clocks {client: its pushes so far} of those who want weights "
-        "or compute. Return in order those who may be given weights if nobody may be more than s "
-        "pushes ahead of the slowest.",
+        "write may_go_on(clocks, s): clocks {client: its pushes so far} of all who want to go on. "
+        "Return in order those who may be given weights for another step, if nobody may begin one "
+        "when more than s pushes ahead of the slowest.",
         check_may_go_on,
         (
             "what counts is the distance from the slowest, not from the others.",

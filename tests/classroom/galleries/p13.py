@@ -398,7 +398,7 @@ GALLERIES = [
         {
             "5 of the 5 updates of client 2 are missing from w": changes_the_copy_it_gave,
             "of the 5 updates of client 1 w holds 2.5: each is to move": averages_weights,
-            "w went against what client 1 brought, or was added to it.": adds_weights,
+            "w moved against the gradients of client 1: subtract rate · gradient": adds_weights,
             "of the 5 updates of client 1 w on rank 0 holds 31: some": changes_from_the_start,
             "of the 5 updates of client 1 w on rank 0 holds 10: some": both_sides_step,
             "w moved by the gradients, not by rate times": forgets_the_rate,
