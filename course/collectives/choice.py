@@ -69,6 +69,7 @@ def predicted(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric) -
     crowd = max(map(len, everywhere)) if len(everywhere) > 1 else 1
     seconds = {name: it.seconds(alpha, beta * (1 if name == "ring" and in_a_row else crowd), gamma)
                for name, it in costs.items()}  # fmt: skip
+    seconds["halving_doubling"] += 2 * nbytes * gamma  # it turns the tensor, and back
     near = fabric.memory or fabric.inside
     inside = cost.inside_by_memory if fabric.memory else cost.inside_nodes
     owners = min(map(len, everywhere))  # who send across at once

@@ -18,6 +18,11 @@ def test_short_tensors_take_few_steps_and_long_ones_send_few_bytes():
     assert by_size == ["recursive_doubling", "halving_doubling", "halving_doubling"]
 
 
+def test_two_more_copies_weigh_more_than_a_few_steps_if_a_tensor_is_long():
+    assert choose((0, 1, 2, 3), 100_000, 4).algorithm == "halving_doubling"
+    assert choose((0, 1, 2, 3), 4_000_000, 4).algorithm == "ring"
+
+
 def test_nodes_of_many_ranks_are_crossed_by_few():
     nodes = (0,) * 4 + (1,) * 4
     assert choose(nodes, 10**7, 4, Fabric(FAST, SLOW)).algorithm == "hierarchical"
