@@ -22,8 +22,7 @@ def check_steps_ahead(answer):
     refuse(
         ahead,
         (4, "4 steps are 0.6 s: the centre, 0.64 s on its way, would still be awaited."),
-        (PULL_STEPS, "a step is whole: the next whole number that is enough is wanted."),
-        (9, "9 steps are for pull and push together: the push need not be over, only begun."),
+        (9, "9 steps are for pull and push; the push is through by then: only the pull counts."),
         (TAU, "tau is enough, but not the least: the centre would be older than it must be."),
         (1, "10 Gb/s are bits: bytes take eight times as long."),
         (2, "a weight in float32 has 4 bytes, not 2 or 1."),
@@ -31,6 +30,9 @@ def check_steps_ahead(answer):
     )
     if ahead > 5:
         raise Wrong(f"{ahead:g} steps are enough, but fewer are as well.")
+    if ahead > 0.999 * PULL_STEPS:
+        whole = "the centre is asked for at a step: round up to a whole number"
+        raise Wrong(f"with {ahead:g} steps nobody would wait, but {whole}.")
     raise Wrong(f"with {ahead:g} steps, {(PULL_STEPS - ahead) * STEP_S:.2g} s are waited for.")
 
 
@@ -156,6 +158,7 @@ def instead_of_x(x, c, step, after) -> dict:
         - ALPHA * (x - step - c),
         "is pulled to the new centre: take the force before c moves.": x - step
         - ALPHA * (x - after),
+        "is pulled with the sum of all forces: each worker has its own.": x - step - (after - c),
         "walks uphill: the gradient is subtracted.": x + step - ALPHA * (x - c),
         "is pulled with alpha times the rate.": x - step - RATE * ALPHA * (x - c),
     }  # fmt: skip
@@ -202,6 +205,52 @@ def elastic_training(comm, x, c, slope, rate, alpha, tau, steps):
             c += force
 
 
+def ends(x, tau, steps, pulls=lambda far, step: (far, far.sum()), first=0):
+    """x and centre [ranks, 2] after `steps` steps on the bowl x^2 / 2, from `x` and a centre at 0.
+
+    `pulls`(x - c, rate x): what pulls x and c, before alpha.  The first meeting is in step `first`.
+    """
+    c = torch.zeros_like(x)
+    for past in range(steps):
+        alpha = ALPHA * (past >= first and (past - first) % tau == 0)
+        on_x, on_c = pulls(x - c, RATE * x)
+        x, c = x - RATE * x - alpha * on_x, c + alpha * on_c
+    return torch.stack([x, c], dim=1)
+
+
+# What pulls x and c (see `ends`) after a slip, and where the slip is.
+PULLS = (
+    (
+        lambda far, step: (far - step, (far - step).sum()),
+        "the force is taken at the new x (if by old = x: that is a second name, no copy).",
+    ),
+    (
+        lambda far, step: ((1 - RATE) * far, far.sum()),
+        "the slope is taken at an x that the force has pulled already.",
+    ),
+    (
+        lambda far, step: (far.sum(), far.sum()),
+        "x is pulled with the sum of all forces: each worker has its own.",
+    ),
+    (
+        lambda far, step: (far - ALPHA * far.sum(), far.sum()),
+        "x is pulled to the new centre: take the force before c moves.",
+    ),
+    (
+        lambda far, step: (far, far.mean()),
+        "the centre moves by the mean of the forces: their sum is wanted.",
+    ),
+    (
+        lambda far, step: (far, far),
+        "the centre feels its own worker's force alone: the sum of all is wanted.",
+    ),
+    (
+        lambda far, step: (far, (far - step - ALPHA * far).sum()),
+        "the force on the centre is taken at the new x.",
+    ),
+)
+
+
 def check_elastic_training(answer):
     for tau, steps, starts in (
         (1, 1, [1.0, 3.0]),
@@ -211,7 +260,7 @@ def check_elastic_training(answer):
     ):
         start = torch.tensor(starts, dtype=torch.float64)
         outcomes, trace = on_ranks(trained, len(starts), function(answer), start, tau, steps)
-        check_traces(outcomes, start, tau, steps)
+        check_ends(torch.tensor(outcomes, dtype=torch.float64), start, tau, steps)
         meetings = -(-steps // tau)
         most = meetings * sum(cost.ring_all_reduce(len(starts), 1, 8).sent_bytes)
         if sum(trace.sent_bytes) > 2 * most:  # other ways to sum a single number send somewhat more
@@ -226,17 +275,20 @@ def trained(comm, answer, starts, tau, steps):
     return x.item(), c.item()
 
 
-def check_traces(outcomes, x, tau, steps):
-    """Refuse ends that are not those of the recursion from `x` [ranks] and a centre at 0."""
-    c, where = 0.0, f"{len(x)} workers, tau {tau}, step {steps}:"
-    for step in range(steps):
-        force = ALPHA * (x - c) * (step % tau == 0)
-        x, c = x - RATE * x - force, c + float(force.sum())
-    for rank, found in enumerate(outcomes):
-        right = float(x[rank]), c
-        if not close(found, right, 1e-9):
-            ends = ["{:.6g} and {:.6g}".format(*pair) for pair in (found, right)]
-            raise Wrong(f"{where} x and centre of rank {rank} are {ends[0]}, not {ends[1]}.")
+def check_ends(found, x, tau, steps):
+    """Refuse ends [ranks, 2] that are not those of the rule from `x` [ranks], in words if known."""
+    where, right = f"{len(x)} workers, tau {tau}, step {steps}:", ends(x, tau, steps)
+    if close(found, right, 1e-9):
+        return
+    slips = [(ends(x, tau, steps, pulls), words) for pulls, words in PULLS]
+    slips += [(ends(x, 1, steps), "they meet in every step: between meetings there is no force.")]
+    missed = "the loop's step 0 has no meeting: the first belongs there."
+    slips += [(ends(x, tau, steps, first=first), missed) for first in (tau - 1, tau)]
+    refuse(found, *((value, f"{where} {words}") for value, words in slips), tolerance=1e-9)
+    for rank, pairs in enumerate(zip(found.tolist(), right.tolist())):
+        if not close(*pairs, 1e-9):
+            one, other = ("{:.6g} and {:.6g}".format(*pair) for pair in pairs)
+            raise Wrong(f"{where} x and centre of rank {rank} are {one}, not {other}.")
 
 
 EXERCISES = [

@@ -4,6 +4,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from course.classroom.problems.p11_data_parallel import (
+    accumulate,
     average_by_rows,
     average_gradients,
     gradient_of_all_that_is_known,
@@ -104,19 +105,10 @@ def buckets_stub(comm, parameters, bucket_bytes):
     pass
 
 
-def buckets_of_the_package(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
-        send_bucket(comm, [p.grad for p in bucket.parameters])
-
-
-def buckets_cut_first(comm, parameters, bucket_bytes):
-    buckets = [[]]
-    for parameter in parameters[::-1]:
-        if sum(g.nbytes for g in buckets[-1]) >= bucket_bytes:
-            buckets.append([])
-        buckets[-1].append(parameter.grad)
-    for bucket in buckets:
-        send_bucket(comm, bucket)
+def cut(parameters, bucket_bytes):
+    """The gradients of each bucket; those that are None are in none."""
+    known = [p for p in parameters if p.grad is not None]
+    return [[p.grad for p in bucket.parameters] for bucket in cut_into_buckets(known, bucket_bytes)]
 
 
 def send_bucket(comm, grads, op="mean"):
@@ -126,63 +118,101 @@ def send_bucket(comm, grads, op="mean"):
         g.copy_(part.view(g.shape))
 
 
+def buckets_of_the_package(comm, parameters, bucket_bytes):
+    for bucket in cut(parameters[::-1], bucket_bytes):
+        send_bucket(comm, bucket)
+
+
+def buckets_cut_first(comm, parameters, bucket_bytes):
+    buckets = [[]]
+    for parameter in parameters[::-1]:
+        if parameter.grad is None:
+            continue
+        if sum(g.nbytes for g in buckets[-1]) >= bucket_bytes:
+            buckets.append([])
+        buckets[-1].append(parameter.grad)
+    for bucket in buckets:
+        send_bucket(comm, bucket)
+
+
 def one_each(comm, parameters, bucket_bytes):
     average_gradients(comm, parameters)
 
 
 def all_in_one(comm, parameters, bucket_bytes):
-    send_bucket(comm, [p.grad for p in parameters[::-1]])
+    send_bucket(comm, [p.grad for p in parameters[::-1] if p.grad is not None])
 
 
 def from_the_front(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters, bucket_bytes):
-        send_bucket(comm, [p.grad for p in bucket.parameters])
+    for bucket in cut(parameters, bucket_bytes):
+        send_bucket(comm, bucket)
 
 
 def the_right_cut_in_another_order(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes)[::-1]:
-        send_bucket(comm, [p.grad for p in bucket.parameters])
+    for bucket in cut(parameters[::-1], bucket_bytes)[::-1]:
+        send_bucket(comm, bucket)
 
 
 def never_beyond_the_limit(comm, parameters, bucket_bytes):
     bucket = []
-    for parameter in parameters[::-1]:
-        if bucket and sum(g.nbytes for g in [*bucket, parameter.grad]) > bucket_bytes:
+    for (gradient,) in cut(parameters[::-1], 1):
+        if bucket and sum(g.nbytes for g in [*bucket, gradient]) > bucket_bytes:
             send_bucket(comm, bucket)
             bucket = []
-        bucket.append(parameter.grad)
+        bucket.append(gradient)
     send_bucket(comm, bucket)
 
 
 def only_above_the_limit(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes + 1):
-        send_bucket(comm, [p.grad for p in bucket.parameters])
+    for bucket in cut(parameters[::-1], bucket_bytes + 1):
+        send_bucket(comm, bucket)
+
+
+def leaves_the_last_bucket(comm, parameters, bucket_bytes):
+    for bucket in cut(parameters[::-1], bucket_bytes):
+        if sum(g.nbytes for g in bucket) >= bucket_bytes:
+            send_bucket(comm, bucket)
 
 
 def two_by_two(comm, parameters, bucket_bytes):
-    grads = [p.grad for p in parameters[::-1]]
+    grads = [p.grad for p in parameters[::-1] if p.grad is not None]
     for first in range(0, len(grads), 2):
         send_bucket(comm, grads[first : first + 2])
 
 
 def sums_in_buckets(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
-        send_bucket(comm, [p.grad for p in bucket.parameters], "sum")
+    for bucket in cut(parameters[::-1], bucket_bytes):
+        send_bucket(comm, bucket, "sum")
 
 
 def never_unpacks(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
-        flat = torch.cat([p.grad.flatten() for p in bucket.parameters])
+    for bucket in cut(parameters[::-1], bucket_bytes):
+        flat = torch.cat([g.flatten() for g in bucket])
         all_reduce(comm, flat, "mean")
 
 
 def unpacks_forwards(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
-        grads = [p.grad for p in bucket.parameters]
+    for grads in cut(parameters[::-1], bucket_bytes):
         flat = torch.cat([g.flatten() for g in grads])
         all_reduce(comm, flat, "mean")
         for g, part in zip(grads[::-1], flat.split([g.numel() for g in grads[::-1]])):
             g.copy_(part.view(g.shape))
+
+
+def buckets_with_the_frozen(comm, parameters, bucket_bytes):
+    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
+        grads = [p.grad for p in bucket.parameters]
+        flat = torch.cat([g.flatten() for g in grads])
+        all_reduce(comm, flat, "mean")
+        for g, part in zip(grads, flat.split([g.numel() for g in grads])):
+            g.copy_(part.view(g.shape))
+
+
+def fills_the_frozen_too(comm, parameters, bucket_bytes):
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    buckets_of_the_package(comm, parameters, bucket_bytes)
 
 
 # Accumulation
@@ -262,6 +292,45 @@ def divides_the_last_alone(net, parts):
         for part in parts[:-1]:
             loss_of(net, part).backward()
     loss_of(net, parts[-1], len(parts)).backward()
+
+
+def divides_all_but_the_last(net, parts):
+    net.zero_grad()
+    with net.no_sync():
+        for part in parts[:-1]:
+            loss_of(net, part, len(parts)).backward()
+    loss_of(net, parts[-1]).backward()
+
+
+def all_parts_in_one(net, parts):
+    net.zero_grad()
+    loss_of(net, [torch.cat(them) for them in zip(*parts)]).backward()
+
+
+def forwards_first(net, parts):
+    net.zero_grad()
+    *losses, last = [loss_of(net, part, len(parts)) for part in parts]
+    with net.no_sync():
+        for loss in losses:
+            loss.backward()
+    last.backward()
+
+
+def looks_before(net, parts):
+    """A forward whose graph is dropped keeps nothing."""
+    net.zero_grad()
+    for part in parts:
+        ((net.module(part[0]) - part[1]) ** 2).mean().item()
+    divides_at_the_end(net, parts)
+
+
+def row_by_row(net, parts):
+    accumulate(net, [(x[i : i + 1], y[i : i + 1]) for x, y in parts for i in range(len(x))])
+
+
+def loses_the_gradient(net, parts):
+    accumulate(net, parts)
+    next(net.parameters()).grad = None
 
 
 def only_the_first_part(net, parts):
@@ -376,6 +445,19 @@ def ignores_by_index(comm, net, x, y):
     average_gradients(comm, list(net.parameters()))
 
 
+def adds_means_up(comm, net, x, y):
+    net.zero_grad()
+    cross_entropy(net(x), y, ignore_index=-1).backward()
+    for p in net.parameters():
+        all_reduce(comm, p.grad)
+
+
+def takes_no_label_for_class_0(comm, net, x, y):
+    net.zero_grad()
+    cross_entropy(net(x), y.clamp(min=0)).backward()
+    average_gradients(comm, list(net.parameters()))
+
+
 def adds_all_labels_up(comm, net, x, y):
     net.zero_grad()
     cross_entropy(net(x), y, ignore_index=-1, reduction="sum").backward()
@@ -434,7 +516,8 @@ GALLERIES = [
             "on 2 ranks, rank 0 holds the mean divided once more.": divides_twice,
             "on 2 ranks, rank 0 holds its own gradients.": averages_a_copy,
             "the parameters themselves have changed: only .grad should.": averages_the_parameters,
-            "on 1 rank, rank 0 has 166 numbers in its gradients, not 158.": fills_the_frozen,
+            "on 1 rank, rank 0 has 166 numbers in its gradients, not 158: a frozen parameter has "
+            "got a gradient.": fills_the_frozen,
             "bytes are sent in all where 5056 are enough.": everyone_gathers,
             "on 3 ranks, rank 1 differs from rank 0 in the last bits": everyone_adds_his_own_way,
         },
@@ -444,13 +527,18 @@ GALLERIES = [
         buckets_stub,
         [buckets_of_the_package, buckets_cut_first],
         {
-            "all_reduce calls: 6, not 3.": one_each,
-            "all_reduce calls: 1, not 3.": all_in_one,
-            "with buckets of 208 bytes, all_reduce calls: 2, not 3.": from_the_front,
-            "all_reduce calls: 4, not 3.": never_beyond_the_limit,
-            "with buckets of 216 bytes, all_reduce calls: 2, not 3.": only_above_the_limit,
-            "buckets of [27, 121, 18] numbers were sent, not [27, 120, 19]": two_by_two,
-            "buckets of [19, 120, 27] numbers were sent": the_right_cut_in_another_order,
+            "calls: 5, of [10, 1, 120, 25, 2] numbers of 8 bytes; wanted: 3, of [27, 120, 11].": (
+                one_each
+            ),
+            "calls: 1, of [158] numbers": all_in_one,
+            "calls: 2, of [131, 27] numbers": from_the_front,
+            "calls: 4, of [2, 25, 120, 11] numbers": never_beyond_the_limit,
+            "of 216 bytes, all_reduce calls: 2, of [147, 11] numbers": only_above_the_limit,
+            "calls: 2, of [27, 120] numbers": leaves_the_last_bucket,
+            "calls: 3, of [27, 121, 10] numbers": two_by_two,
+            "buckets of [11, 120, 27] numbers were sent": the_right_cut_in_another_order,
+            "'NoneType' object has no attribute 'flatten'": buckets_with_the_frozen,
+            "166 numbers in its gradients, not 158: a frozen parameter": fills_the_frozen_too,
             "on 2 ranks with buckets of 208 bytes, rank 0 holds the sum.": sums_in_buckets,
             "on 2 ranks with buckets of 208 bytes, rank 0 holds its own": never_unpacks,
             "on 1 rank with buckets of 208 bytes, rank 0 holds another mix.": unpacks_forwards,
@@ -459,15 +547,19 @@ GALLERIES = [
     Gallery(
         "accumulate",
         accumulate_stub,
-        [divides_at_the_end, switches_inside_the_loop],
+        [divides_at_the_end, switches_inside_the_loop, looks_before, row_by_row],
         {
             "only the last backward has to send.": sends_every_time,
             "the gradient of its own parts: the last backward has to send.": never_sends,
             "3 times the gradient: each part is 3 times too heavy.": forgets_to_divide,
             "rank 0 holds the gradient of the last parts alone.": zeroes_in_between,
             "rank 0 holds the gradient of the step before as well.": keeps_the_old_gradient,
-            "rank 0 holds another mix.": divides_the_last_alone,
+            "unlike weight: only the last is divided by 3.": divides_the_last_alone,
+            "unlike weight: all but the last are divided by 3.": divides_all_but_the_last,
+            "12 rows are in memory at a time, not 4: the backward": all_parts_in_one,
             "rank 0 holds the gradient of the first parts alone.": only_the_first_part,
+            "has 3 numbers in its gradients, not 21: a parameter has none.": loses_the_gradient,
+            "of a part comes before the next one's forward.": forwards_first,
         },
     ),
     Gallery(
@@ -491,6 +583,8 @@ GALLERIES = [
         [weighs_by_labels, weighs_what_there_is, ignores_and_divides],
         {
             "the mean of the ranks' means, as if all had as many labels.": ignores_by_index,
+            "rank 0 holds the sum of the ranks' means.": adds_means_up,
+            "the mean over all rows, as if -1 were class 0.": takes_no_label_for_class_0,
             "rank 0 holds the sum over labels, not their mean.": adds_all_labels_up,
             "the sum over labels, divided by all rows.": divides_by_all_rows,
             "the sum over labels, divided by the ranks.": divides_by_ranks,

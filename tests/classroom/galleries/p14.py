@@ -201,6 +201,13 @@ def sends_all_to_all(comm, x, c, gradient, rate, alpha):
     c += sum(parts)
 
 
+def pulls_x_by_the_sum(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    all_reduce(comm, force, "sum")
+    x -= rate * gradient + force
+    c += force
+
+
 def halves_the_pull(comm, x, c, gradient, rate, alpha):
     x -= rate * gradient + alpha / 2 * (x - c)
 
@@ -239,6 +246,17 @@ def late_still(comm, x, c, slope, rate, alpha, tau, steps):
     p14.force_taken_late(comm, x, c, slope, rate, alpha, tau, steps)
 
 
+def by_a_second_name(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        old = x
+        x -= rate * slope(x)
+        if step % tau == 0:
+            force = alpha * (old - c)
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+
+
 def slope_taken_late(comm, x, c, slope, rate, alpha, tau, steps):
     for step in range(steps):
         if step % tau == 0:
@@ -254,6 +272,16 @@ def meets_at_the_ends(comm, x, c, slope, rate, alpha, tau, steps):
         force = alpha * (x - c)
         x -= rate * slope(x)
         if step % tau == 0:
+            x -= force
+            all_reduce(comm, force, "sum")
+            c += force
+
+
+def meets_first_at_tau(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step and step % tau == 0:
             x -= force
             all_reduce(comm, force, "sum")
             c += force
@@ -281,6 +309,56 @@ def late_on_the_centre_only(comm, x, c, slope, rate, alpha, tau, steps):
             c += force
 
 
+def summed_on_x(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        g = slope(x)
+        if step % tau == 0:
+            all_reduce(comm, force, "sum")
+            c += force
+            x -= force
+        x -= rate * g
+
+
+def mean_on_c(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0:
+            x -= force
+            all_reduce(comm, force, "mean")
+            c += force
+
+
+def own_on_c(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0:
+            x -= force
+            c += force
+
+
+def to_the_new_centre(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force, g = alpha * (x - c), slope(x)
+        if step % tau == 0:
+            all_reduce(comm, force, "sum")
+            c += force
+            x -= alpha * (x - c)
+        x -= rate * g
+
+
+def half_on_x(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0:
+            x -= force / 2
+            all_reduce(comm, force, "sum")
+            c += force
+
+
 def waits_for_rank_0(comm, x, c, slope, rate, alpha, tau, steps):
     for step in range(steps):
         force = alpha * (x - c)
@@ -296,8 +374,9 @@ GALLERIES = [
         [5, 5.0, torch.tensor(5)],
         {
             "4 steps are 0.6 s: the centre, 0.64 s on its way": 4,
-            "a step is whole: the next whole number": 0.64 / 0.15,
-            "9 steps are for pull and push together": 9,
+            "with 4.26667 steps nobody would wait, but the centre is asked": 0.64 / 0.15,
+            "with 4.5 steps nobody would wait, but the centre is asked": 4.5,
+            "the push is through by then: only the pull counts.": 9,
             "tau is enough, but not the least": 10,
             "10 Gb/s are bits: bytes take eight times as long.": 1,
             "a weight in float32 has 4 bytes": 2,
@@ -345,6 +424,7 @@ GALLERIES = [
             "x of rank 0 has not moved: change it in place": gives_names_to_new_tensors,
             "x itself has to change: do not return another tensor.": returns_the_new_x,
             "2 times as many as one all-reduce of x.": sends_all_to_all,
+            "x of rank 0 is pulled with the sum of all forces": pulls_x_by_the_sum,
             "on 2 ranks, x of rank 0 is 1.15, not 1.1.": halves_the_pull,
             "a rank waits for one that has finished (on 2 ranks)": only_rank_0_goes,
         },
@@ -354,12 +434,19 @@ GALLERIES = [
         p14.force_taken_late,
         [p14.elastic_training, with_the_force_in_hand, with_a_clone],
         {
-            "x and centre of rank 0 are 0.72 and 0.72, not 0.7 and 0.8.": late_still,
-            "x and centre of rank 0 are 0.72 and 0.8, not 0.7 and 0.8.": slope_taken_late,
-            "4 workers, tau 3, step 7: x and centre of rank 0 are 0.75364": meets_at_the_ends,
-            "4 workers, tau 3, step 7: x and centre of rank 0 are 0.689627": meets_in_every_step,
+            "tau 1, step 1: the force is taken at the new x": late_still,
+            "old = x: that is a second name, no copy": by_a_second_name,
+            "the slope is taken at an x that the force has pulled": slope_taken_late,
+            "x is pulled with the sum of all forces": summed_on_x,
+            "x is pulled to the new centre: take the force": to_the_new_centre,
+            "the centre moves by the mean of the forces": mean_on_c,
+            "the centre feels its own worker's force alone": own_on_c,
+            "the force on the centre is taken at the new x": late_on_the_centre_only,
+            "tau 3, step 7: the loop's step 0 has no meeting": meets_at_the_ends,
+            "tau 1, step 1: the loop's step 0 has no meeting": meets_first_at_tau,
+            "tau 3, step 7: they meet in every step": meets_in_every_step,
             "have 3 meetings: more was sent.": elastic_everywhere,
-            "x and centre of rank 0 are 0.7 and 0.56, not 0.7 and 0.8.": late_on_the_centre_only,
+            "x and centre of rank 0 are 0.8 and 0.8, not 0.7 and 0.8.": half_on_x,
             "a rank waits for one that has finished (on 2 ranks)": waits_for_rank_0,
         },
     ),
