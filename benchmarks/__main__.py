@@ -8,6 +8,7 @@ from benchmarks import (
     all_reduce,
     checking,
     data_parallel,
+    ethernet,
     launching,
     local_linear,
     prediction,
@@ -17,8 +18,8 @@ from benchmarks import (
 )
 from benchmarks.report import heading
 
-MODULES = (launching, all_reduce, checking, simulator, prediction, data_parallel, sparse_coding,
-           local_linear, selectivity)  # fmt: skip
+MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
+           sparse_coding, local_linear, selectivity)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

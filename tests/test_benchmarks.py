@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from benchmarks import __main__ as program
-from benchmarks import all_reduce, checking, launching
+from benchmarks import all_reduce, checking, ethernet, launching
 from benchmarks.report import NO_AIM, Aim, Table, judged, processor
 from benchmarks.turns import Ratio, Stolen, in_turns, race
 from course.collectives import all_reduce as reduce_all
-from course.comm import CommMismatch, run
+from course.comm import CommMismatch, hosts, run
+
+WHY_NOT = hosts.available()
 
 
 def test_every_turn_another_one_begins_and_the_first_is_not_counted():
@@ -90,6 +92,14 @@ def test_the_benchmarks_of_collectives_run(benchmark, limit):
     assert (small["ranks"], small["MB"], small["aim"]) == (2, 0.001, "none")
     assert large["aim"].startswith(limit) and float(large["ratio"]) > 0
     assert all(value != "" for name, value in large.items() if name != "met")
+
+
+@pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+def test_nothing_is_faster_than_the_cables_allow():
+    table = ethernet.measure(1, sizes_mb=(4,), ranks=(2,))
+    *ours, auto = table.rows
+    assert all(0 < float(row["ratio"]) < 1.02 for row in ours)  # a burst of 40 KB is 1 % of 4 MB
+    assert auto["algorithm"].startswith("auto (best: ") and auto["aim"] == "≥ 0.9"
 
 
 def disagree_in_both(comm):

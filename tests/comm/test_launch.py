@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import math
 import os
@@ -283,10 +284,12 @@ def gone(pids) -> bool:
 
 def ranks_alive():
     """All processes that were started for runs, without the nursery, which stays."""
-    children = psutil.Process().children(recursive=True)
-    return [
-        p.pid for p in children if p.status() != psutil.STATUS_ZOMBIE and p.ppid() != os.getpid()
-    ]
+    alive = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if child.status() != psutil.STATUS_ZOMBIE and child.ppid() != os.getpid():
+                alive.append(child.pid)
+    return alive
 
 
 def test_what_ranks_have_started_ends_with_their_run():
