@@ -1,4 +1,3 @@
-import contextlib
 import functools
 import math
 import os
@@ -284,12 +283,8 @@ def gone(pids) -> bool:
 
 def ranks_alive():
     """All processes that were started for runs, without the nursery, which stays."""
-    alive = []
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            if child.status() != psutil.STATUS_ZOMBIE and child.ppid() != os.getpid():
-                alive.append(child.pid)
-    return alive
+    own, all_ = psutil.Process().children(), psutil.Process().children(recursive=True)
+    return [child.pid for child in all_ if child not in own and running(child.pid)]
 
 
 def test_what_ranks_have_started_ends_with_their_run():
