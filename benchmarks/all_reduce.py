@@ -28,18 +28,20 @@ algbw x 2(p-1)/p, in GB/s, of the median time; ratio = gloo's time / the algorit
 auto: the best one's time / auto's time. hierarchical: through the memory that the ranks share."""
 
 
-def rows(p, size_mb, turns) -> list:
-    times = race(contestants, p, turns, int(size_mb * MB))
-    best = min(times, key=lambda name: statistics.median(times[name]))
-    listed = [row(p, size_mb, name, times[name], times["gloo"]) for name in times if name != "auto"]
-    return [*listed, row(p, size_mb, f"auto (best: {best})", times["auto"], times[best])]
+def rows(p, size_mb, turns, *, aims=AIMS, least_s=None, on=None) -> list:
+    """Compared with gloo, or with the least time that is possible where that is known."""
+    times = race(contestants, p, turns, int(size_mb * MB), on=on)
+    others = times["gloo"] if least_s is None else [least_s] * turns
+    best = min(times.keys() - {"auto"}, key=lambda name: statistics.median(times[name]))
+    listed = [row(p, size_mb, name, times[name], others, aims) for name in times if name != "auto"]
+    return [*listed, row(p, size_mb, f"auto (best: {best})", times["auto"], times[best], aims)]
 
 
-def row(p, size_mb, name, seconds, others) -> dict:
+def row(p, size_mb, name, seconds, others, aims) -> dict:
     algbw = size_mb * MB / statistics.median(seconds) / GB
     columns = {"ranks": p, "MB": size_mb, "algorithm": name, "algbw": f"{algbw:.3g}"}
     columns["busbw"] = f"{algbw * 2 * (p - 1) / p:.3g}"
-    aim = NEAR_THE_BEST if name.startswith("auto") else AIMS.get((name, p, size_mb), NO_AIM)
+    aim = NEAR_THE_BEST if name.startswith("auto") else aims.get((name, p, size_mb), NO_AIM)
     return columns | judged(Ratio.of(others, seconds), aim)
 
 

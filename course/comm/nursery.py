@@ -25,7 +25,7 @@ import sys
 STATUS = struct.Struct("<ii")  # rank, wait status
 RANK = struct.Struct("<i")
 LENGTH = struct.Struct("<Q")
-QUIET_S = 0.3
+QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
 
 

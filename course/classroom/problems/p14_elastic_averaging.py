@@ -211,8 +211,8 @@ def ends(x, tau, steps, pulls=lambda far, step: (far, far.sum()), first=0):
     `pulls`(x - c, rate x): what pulls x and c, before alpha.  The first meeting is in step `first`.
     """
     c = torch.zeros_like(x)
-    for past in range(steps):
-        alpha = ALPHA * (past >= first and (past - first) % tau == 0)
+    for t in range(steps):
+        alpha = ALPHA * (t >= first and (t - first) % tau == 0)
         on_x, on_c = pulls(x - c, RATE * x)
         x, c = x - RATE * x - alpha * on_x, c + alpha * on_c
     return torch.stack([x, c], dim=1)
