@@ -10,9 +10,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.report import Aim, Table, judged
 from benchmarks.turns import Ratio, race
-from course.comm.hosts import hosts
-from course.parallel.compression import OneBit, PowerSGD, TopK
-from course.parallel.data import DataParallel
+from course.parallel.data.compression import OneBit, PowerSGD, TopK
+from course.parallel.data.data_parallel import DataParallel
+from course.worlds import hosts
 
 BUCKET_MB, ROWS = 1, 64
 PLACES = {"one machine": lambda p: None, "1 Gb/s": lambda p: hosts(p, 1, "1gbit")}

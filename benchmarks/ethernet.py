@@ -2,7 +2,7 @@
 
 from benchmarks.all_reduce import rows
 from benchmarks.report import MB, Aim, Table
-from course.comm.hosts import hosts
+from course.worlds import hosts
 
 RATE = "1gbit"
 AIMS = {("ring", p, 16): Aim("≥", 0.97) for p in (2, 4)}

@@ -14,8 +14,8 @@ import torch
 from benchmarks.report import NO_AIM, Aim, Table, judged
 from benchmarks.turns import Ratio, in_turns, seconds
 from course.collectives import all_reduce
-from course.comm import run
-from course.comm.cores import cores
+from course.worlds import run
+from course.worlds.cores import cores
 
 ROOT = pathlib.Path(__file__).parents[1]
 RANKS = 4

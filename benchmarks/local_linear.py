@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.report import Aim, Table, judged
 from benchmarks.turns import Ratio, in_turns, seconds
-from course.learning.layers import LocalLinear
+from course.learning.nine_layers.layers import LocalLinear
 
 
 class Geometry(NamedTuple):

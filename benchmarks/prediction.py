@@ -14,9 +14,7 @@ from course.cluster.hardware import Cable, Device
 from course.collectives import all_reduce
 from course.collectives.all_reduce import ALGORITHMS
 from course.collectives.ring import SEGMENT_BYTES
-from course.comm import run
-from course.comm.hosts import hosts
-from course.comm.simulator import simulated
+from course.worlds import hosts, run, simulated
 
 BOXES = [hosts(2, 1, "1gbit"), hosts(4, 1, "1gbit"), hosts(2, 2, "1gbit"),
          hosts(2, 1, "100mbit"), hosts(4, 1, "100mbit"), hosts(2, 2, "100mbit")]  # fmt: skip

@@ -8,7 +8,7 @@ import platform
 from typing import NamedTuple
 
 import course
-from course.comm.cores import cores
+from course.worlds.cores import cores
 
 EQUAL = 0.95  # of 1.0: two measurements of one thing differ by as much
 MB, GB = 10**6, 10**9

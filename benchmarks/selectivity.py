@@ -9,11 +9,19 @@ import statistics
 import torch
 
 from benchmarks.report import Table
-from course.learning.faces import orl_faces
-from course.learning.frames import frames, smoothness
-from course.learning.images import bsds500
-from course.learning.neurons import honest_selectivity, linear_filters, selectivity
-from course.learning.nine_layers import A16, A24, BETWEEN, NORMED, PLAIN, NineLayers, train_greedily
+from course.learning.images.faces import orl_faces
+from course.learning.images.frames import frames, smoothness
+from course.learning.images.photographs import bsds500
+from course.learning.nine_layers.network import (
+    A16,
+    A24,
+    BETWEEN,
+    NORMED,
+    PLAIN,
+    NineLayers,
+    train_greedily,
+)
+from course.learning.nine_layers.neurons import honest_selectivity, linear_filters, selectivity
 
 TITLE = "The best single neuron for faces"
 PERSONS = {"train": range(1, 21), "val": range(21, 31)}

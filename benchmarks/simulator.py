@@ -11,8 +11,7 @@ from benchmarks.turns import Ratio, in_turns
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import EDR, FREE
 from course.collectives import all_reduce
-from course.comm import run
-from course.comm.simulator import simulated
+from course.worlds import run, simulated
 
 AIMS = {  # seconds
     ("ring", 256): Aim("≤", 2.0),

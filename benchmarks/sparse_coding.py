@@ -9,9 +9,9 @@ import torch
 
 from benchmarks.report import Aim, Table, judged
 from benchmarks.turns import Ratio, in_turns, seconds
-from course.learning.dictionary import online
-from course.learning.sparse_coding import encode, objective
-from course.learning.whitening import whitened_patches
+from course.learning.images.whitening import whitened_patches
+from course.learning.sparse.dictionary import online
+from course.learning.sparse.sparse_coding import encode, objective
 
 PENALTY, ATOMS, BATCH = 1.0, 392, 256
 METHODS = {

@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import NamedTuple
 
-from course.comm import run
+from course.worlds import run
 
 
 class Ratio(NamedTuple):

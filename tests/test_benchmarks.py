@@ -14,7 +14,8 @@ from benchmarks import all_reduce, checking, ethernet, launching
 from benchmarks.report import NO_AIM, Aim, Table, judged, processor
 from benchmarks.turns import Ratio, Stolen, in_turns, race
 from course.collectives import all_reduce as reduce_all
-from course.comm import CommMismatch, hosts, run
+from course.comm import CommMismatch
+from course.worlds import hosts, run
 
 WHY_NOT = hosts.available()
 

@@ -11,7 +11,8 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from course.comm import CommMismatch, CommTimeout, PeerLost, RankError
+from course.comm import CommMismatch, CommTimeout, PeerLost
+from course.worlds import RankError
 
 NOT_THE_LEARNERS = (
     str(Path(__file__).parents[1]),

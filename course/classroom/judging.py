@@ -9,7 +9,8 @@ import math
 import torch
 
 from course.classroom.problems import Wrong
-from course.comm import RankError, Trace, processes, run
+from course.comm import Trace
+from course.worlds import RankError, processes, run
 
 PATIENCE_S = 5.0  # for one blocked operation of an answer
 EMPTY = -1.0  # what the places that an answer has to fill hold before

@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 def cores(count=None) -> Finding:
     if count is None:
-        from course.comm.cores import cores as counted
+        from course.worlds.cores import cores as counted
 
         count = counted()
     if count > 1:
@@ -149,7 +149,7 @@ def data(folder=None) -> Finding:
 def hosts(obstacle=None) -> Finding:
     """An Ethernet cluster in a box, which some notebooks measure where it can be had."""
     if obstacle is None:
-        from course.comm import hosts as world
+        from course.worlds import hosts as world
 
         obstacle = world.available
     if why := obstacle():
@@ -160,7 +160,7 @@ def hosts(obstacle=None) -> Finding:
 def two_ranks(run=None) -> Finding:
     """Two real processes, one message each way."""
     if run is None:
-        from course.comm import run
+        from course.worlds import run
     numbers = run(neighbour, 2, timeout=10)
     if numbers == [1, 0]:
         return Finding("ranks", "two processes have exchanged their numbers")

@@ -1,5 +1,5 @@
 """Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, the
-machine of Coates et al. 2013, the Ethernet in a box of `course.comm.hosts`.
+machine of Coates et al. 2013, the Ethernet in a box of `course.worlds.netns.world`.
 
 Nodes that compute have an attribute `device` and are numbered in the order of ranks; `server` says
 in which machine they are.  Edges are cables of so much in each direction.
@@ -69,8 +69,8 @@ def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
 
 
 def ethernet_box(hosts: int, ranks_per_host: int, device, inside, ethernet) -> nx.Graph:
-    """What `course.comm.hosts` has: hosts with an `ethernet` cable each to one switch; the ranks of
-    a host reach it, and one another, through `inside`, the memory that they share."""
+    """What `hosts()` has: hosts with an `ethernet` cable each to one switch; the ranks of a host
+    reach it, and one another, through `inside`, the memory that they share."""
     graph = nx.Graph()
     for rank in range(hosts * ranks_per_host):
         host = rank // ranks_per_host

@@ -3,10 +3,10 @@
 The model: a message of n bytes takes alpha + n beta seconds, combining n bytes n gamma; a rank
 sends one message and receives one at a time.  p ranks; lg is the logarithm to base 2.
 
-Seconds are those of an imagined cluster of one switch (`course.comm.simulator`), where messages
-that leave or reach a rank at the same time share its link, but pay alpha side by side: `at_once`
-says how many do.  The literature counts one alpha a step: `cost._replace(at_once=0)`.
-Source: Thakur, Rabenseifner & Gropp 2005; Patarasuk & Yuan 2009 (ring).
+Seconds are those of an imagined cluster of one switch (`simulated`), where messages that leave or
+reach a rank at the same time share its link, but pay alpha side by side: `at_once` says how many
+do.  The literature counts one alpha a step: `cost._replace(at_once=0)`. Source: Thakur,
+Rabenseifner & Gropp 2005; Patarasuk & Yuan 2009 (ring).
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from course.collectives.doubling import halvings, meetings
 from course.collectives.hierarchical import owner, rings
-from course.comm.ground import GROUND_BYTES
+from course.comm.transport import NODE_MEMORY_BYTES
 
 
 class Cost(NamedTuple):
@@ -189,7 +189,7 @@ def inside_by_memory(nodes, elements: int, element_bytes: int) -> Cost:
     """
     everywhere, nbytes = rings(nodes), elements * element_bytes
     widest, count = max(map(len, everywhere)), min(map(len, everywhere))
-    nothing, pieces = [0] * len(nodes), math.ceil(2 * nbytes / GROUND_BYTES)
+    nothing, pieces = [0] * len(nodes), math.ceil(2 * nbytes / NODE_MEMORY_BYTES)
     if widest == 1 or not elements:
         return Cost(0, nothing, nothing, 0)
     copied = nbytes * (2 if widest > count else (2 * count - 1) / count)

@@ -1,14 +1,10 @@
-"""The world: communicators, launching, tracing."""
+"""What an algorithm holds in its hand: communicators, errors, traces.  Knows no world."""
 
-from course.comm.communicator import ANY, Communicator
+from course.comm.communicator import ANY, LAST_TAG, Communicator
 from course.comm.errors import CommError, CommMismatch, CommTimeout, PeerLost
-from course.comm.hosts import hosts
-from course.comm.launch import processes, run
-from course.comm.mpi import mpi
 from course.comm.trace import Trace
-from course.comm.watch import RankError
 
 __all__ = [
-    "ANY", "CommError", "CommMismatch", "CommTimeout", "Communicator", "PeerLost", "RankError",
-    "Trace", "hosts", "mpi", "processes", "run",
+    "ANY", "LAST_TAG", "CommError", "CommMismatch", "CommTimeout", "Communicator", "PeerLost",
+    "Trace",
 ]  # fmt: skip

@@ -15,11 +15,11 @@ import zlib
 
 import torch
 
+from course.comm.buffers import Loans
 from course.comm.errors import CommMismatch, differing
-from course.comm.loans import Loans
-from course.comm.messages import Envelope
 from course.comm.tensors import CODES, describe, required, writable
 from course.comm.trace import Event
+from course.comm.transport import Envelope
 
 ANY = "any rank"
 LAST_TAG = 2**31 - 1

@@ -6,7 +6,8 @@ import torch
 from course.classroom import judging
 from course.classroom.blame import told
 from course.classroom.judging import on_ranks
-from course.comm import CommMismatch, PeerLost, RankError
+from course.comm import CommMismatch, PeerLost
+from course.worlds import RankError
 from tests.classroom.gallery import in_a_cell
 
 

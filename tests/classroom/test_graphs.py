@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course.classroom import figures, graphs
-from course.parallel.topology import (
+from course.parallel.gossip.topology import (
     Graph,
     complete_graph,
     metropolis,

@@ -5,7 +5,7 @@ import math
 import torch
 
 from course.classroom.problems.p01_gradient_descent import largest_rate_of_four
-from course.learning.images import photograph
+from course.learning.images.photographs import photograph
 
 
 def test_the_rate_of_four_is_two_over_the_largest_eigenvalue():

@@ -8,7 +8,8 @@ from matplotlib.patches import FancyArrowPatch
 from course.classroom import player
 from course.collectives import all_gather, all_reduce, broadcast, reduce
 from course.collectives.basic import binomial_tree
-from course.comm import Trace, run
+from course.comm import Trace
+from course.worlds import run
 
 NOTHING = set()
 

@@ -7,8 +7,7 @@ import torch
 from course.cluster.fabric import coates_2013, fat_tree, one_switch, pcie_tree
 from course.cluster.hardware import EDR, FDR, FREE, GTX_680, PCIE_3
 from course.collectives import all_reduce
-from course.comm import run
-from course.comm.simulator import simulated
+from course.worlds import run, simulated
 
 
 def devices(graph):

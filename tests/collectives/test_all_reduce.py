@@ -4,11 +4,12 @@ import torch
 from course.collectives import all_reduce, reduce, reduce_scatter
 from course.collectives.all_reduce import ALGORITHMS
 from course.collectives.ring import ring_steps
-from course.comm import Trace, processes, run
+from course.comm import Trace
+from course.worlds import processes, run
 from tests.collectives.drills import Material, part_shape, wrongs
 from tests.collectives.guarded import LAYOUTS, column
 from tests.collectives.serial import reduced, values
-from tests.comm.worlds import switched
+from tests.worlds.simulator.clusters import switched
 
 EVERY = (*ALGORITHMS, "native", "auto")
 PRIME = 1_500_007  # of float32: longer than a lane, several segments to a chunk

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from course.collectives import all_reduce, reduce_scatter, scatter
 from course.collectives.basic import binomial_tree
-from course.comm import processes, run
+from course.worlds import processes, run
 from tests.collectives.drills import BASIC, DRILLS, REDUCING, Material, wrongs
 from tests.collectives.guarded import LAYOUTS, column, conjugate, middle, whole
 from tests.collectives.serial import FLOATS, MEANINGFUL

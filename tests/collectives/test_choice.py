@@ -4,8 +4,9 @@ import torch
 from course.collectives import all_reduce, cost
 from course.collectives.all_reduce import ALGORITHMS, chosen
 from course.collectives.choice import HERE, Fabric, Link, choose
-from course.comm import CommMismatch, processes, run
-from tests.comm.worlds import ALPHA_S, BETA_S, switched
+from course.comm import CommMismatch
+from course.worlds import processes, run
+from tests.worlds.simulator.clusters import ALPHA_S, BETA_S, switched
 
 SLOW, FAST = Link(1e-4, 1e-8), Link(1e-5, 1e-10)
 SWITCH = Fabric(Link(ALPHA_S, BETA_S), Link(ALPHA_S, BETA_S))

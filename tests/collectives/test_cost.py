@@ -22,8 +22,8 @@ from course.collectives import (
 )
 from course.collectives.all_reduce import ALGORITHMS
 from course.collectives.basic import binomial_tree
-from course.comm import Trace, processes, run
-from course.comm.simulator import simulated
+from course.comm import Trace
+from course.worlds import processes, run, simulated
 
 EQUAL, UNEVEN = [6, 6, 6, 6, 6], [5, 0, 7, 1, 3]
 ALPHA_S, BETA_S, GAMMA_S = 5e-6, 1 / 12.5e9, 10e-12  # 5 us, 12.5 GB/s, 10 ps/B

@@ -13,7 +13,8 @@ from course.collectives import (
     reduce_scatter,
     scatter,
 )
-from course.comm import CommMismatch, RankError, run
+from course.comm import CommMismatch
+from course.worlds import RankError, run
 
 
 def ones(n, dtype=torch.float32):

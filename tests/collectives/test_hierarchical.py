@@ -5,11 +5,10 @@ from course.cluster.fabric import coates_2013
 from course.collectives import all_reduce, cost
 from course.collectives.all_reduce import ALGORITHMS
 from course.collectives.hierarchical import owner, rings
-from course.comm import processes, run
-from course.comm.simulator import simulated
+from course.worlds import processes, run, simulated
 from tests.collectives.serial import reduced, values
-from tests.comm.test_simulator import combined
-from tests.comm.worlds import ALPHA_S, BETA_S, switched
+from tests.worlds.simulator.clusters import ALPHA_S, BETA_S, switched
+from tests.worlds.simulator.test_world import combined
 
 LOPSIDED = (0, 0, 1, 1, 1, 1, 0)
 GAMMA_S = 10e-12

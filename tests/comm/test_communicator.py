@@ -5,8 +5,9 @@ import numpy
 import pytest
 import torch
 
-from course.comm import ANY, run
+from course.comm import ANY
 from course.comm.tensors import DTYPES
+from course.worlds import run
 
 SHORT, LANE_FROM, LANE = (
     64 * 1024,
@@ -299,7 +300,7 @@ def split_in_many_ways(comm):
 
 
 def test_split_orders_a_group_by_key_and_leaves_out_who_gives_none():
-    from course.comm import processes
+    from course.worlds import processes
 
     said = run(split_in_many_ways, 4, on=processes(nodes=(7, 7, 8, 8)))
     assert said[2]["halves"] == (0, 2, (2, 3), 8, (8, 8), "world/1:1")

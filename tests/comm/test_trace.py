@@ -3,8 +3,9 @@ import json
 import pytest
 import torch
 
-from course.comm import ANY, Trace, run
+from course.comm import ANY, Trace
 from course.comm.trace import Event, Meter
+from course.worlds import run
 
 BYTES = 8  # of a double
 

@@ -3,16 +3,17 @@
 import pytest
 import torch
 
-from course.comm import run
-from course.comm.hosts import hosts
-from course.comm.mpi import mpi
-from course.parallel.compression import OneBit, PowerSGD, TopK
-from course.parallel.data import DataParallel
-from course.parallel.shards import cut
-from course.parallel.topology import metropolis, ring_graph
-from tests.comm.test_hosts import WHY_NOT
-from tests.comm.worlds import switched
-from tests.parallel import test_data, test_elastic, test_gossip, workers
+from course.parallel.data.compression import OneBit, PowerSGD, TopK
+from course.parallel.data.data_parallel import DataParallel
+from course.parallel.gossip.topology import metropolis, ring_graph
+from course.parallel.server.shards import cut
+from course.worlds import hosts, mpi, run
+from tests.parallel import workers
+from tests.parallel.data import test_data_parallel as test_data
+from tests.parallel.elastic import test_elastic_averaging as test_elastic
+from tests.parallel.gossip import test_gossip
+from tests.worlds.netns.test_world import WHY_NOT
+from tests.worlds.simulator.clusters import switched
 
 RANKS = 3
 WORLDS = {

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from course.comm import PeerLost
-from course.parallel.client import Client
-from course.parallel.server import serve
-from course.parallel.shards import join
-from course.parallel.snapshots import Snapshots
-from course.parallel.staleness import asynchronous
-from course.parallel.updates import adagrad, sgd, slower_if_stale
+from course.parallel.server.client import Client
+from course.parallel.server.server import serve
+from course.parallel.server.shards import join
+from course.parallel.server.snapshots import Snapshots
+from course.parallel.server.staleness import asynchronous
+from course.parallel.server.updates import adagrad, sgd, slower_if_stale
 
 ELEMENTS, STEPS = 6 * 7 + 7 + 7 * 2 + 2, 6
 

@@ -5,8 +5,8 @@ import torch
 from course.classroom.comparing import close, like, multiple, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
-from course.learning.descent import gradient_descent, largest_stable_rate
-from course.learning.images import photograph
+from course.learning.images.photographs import photograph
+from course.learning.training.descent import gradient_descent, largest_stable_rate
 
 
 def gradient_by_hand(w, neighbours, pixels):

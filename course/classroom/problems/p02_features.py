@@ -7,8 +7,10 @@ import torch
 from course.classroom.comparing import close, compare, like, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
-from course.learning import classifier, faces, frames, images
-from course.learning.whitening import even_contrast
+from course.learning.images import faces, frames
+from course.learning.images import photographs as images
+from course.learning.images.whitening import even_contrast
+from course.learning.training import classifier
 
 ELSEWHERE = ("chelsea", "coffee", "gravel", "rocket")
 MOST_FEATURES, PASS_MARK = 4, 0.70

@@ -5,7 +5,7 @@ import torch
 from course.classroom.comparing import close, compare, like, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
-from course.learning import sparse_coding
+from course.learning.sparse import sparse_coding
 
 ATOMS = torch.tensor([[1.0, 0.3], [0.5, 1.0], [0.2, 0.4]], dtype=torch.float64)
 PATCH = torch.tensor([0.2, -1.0], dtype=torch.float64)

@@ -5,7 +5,7 @@ import torch
 from course.classroom.comparing import compare, refuse
 from course.classroom.judging import number
 from course.classroom.problems import Exercise, Wrong
-from course.learning.autoencoder import divergence
+from course.learning.sparse.autoencoder import divergence
 
 PIXELS, HIDDEN = 14 * 14, 392
 

@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 from course.classroom.comparing import close, compare, refuse
 from course.classroom.judging import function
 from course.classroom.problems import Exercise, Wrong
-from course.learning import convolution
-from course.learning.winograd import winograd_multiplications
+from course.learning.convolution import tied as convolution
+from course.learning.convolution.winograd import winograd_multiplications
 
 
 def columns_of(photo, height, width):

@@ -6,8 +6,8 @@ from torch.nn.functional import avg_pool2d, max_pool2d
 from course.classroom.comparing import compare, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
-from course.learning import neurons
-from course.learning.nine_layers import Geometry, Plan, sizes
+from course.learning.nine_layers import neurons
+from course.learning.nine_layers.network import Geometry, Plan, sizes
 
 
 def weights_of_two_stages(channels=3, pool_stride=2, maps=6):

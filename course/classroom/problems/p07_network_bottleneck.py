@@ -13,8 +13,7 @@ from course.classroom.problems import Exercise, Wrong
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import EDR, FREE, GTX_680, P100, Cable
 from course.collectives import all_gather, cost
-from course.comm import run
-from course.comm.simulator import simulated
+from course.worlds import run, simulated
 
 COUNT, RING, BYTES_EACH, GIGABITS = 10**9, 16, 2, 10  # parameters, machines, bytes, Gb/s
 BATCH = 256  # images, for which the answer does not matter

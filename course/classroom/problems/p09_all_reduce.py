@@ -13,9 +13,8 @@ from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, Cable
 from course.collectives import all_reduce, broadcast, reduce
 from course.collectives.ring import ring_steps
-from course.comm import RankError, run
 from course.comm.errors import listed
-from course.comm.simulator import simulated
+from course.worlds import RankError, run, simulated
 
 P, ALPHA_S, BYTES_PER_S = 32, 20e-6, 1.25e9  # ranks, latency and rate of the crossover
 DIGIT = 8  # each rank's numbers are near a power of it, so that a sum tells its terms

@@ -8,8 +8,8 @@ import torch
 from course.classroom.judging import check_filled, function, held, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.parallel.gossip import gossip
-from course.parallel.topology import (
+from course.parallel.gossip.gossip import gossip
+from course.parallel.gossip.topology import (
     Graph,
     metropolis,
     ring_graph,

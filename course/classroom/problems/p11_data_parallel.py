@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from course.classroom.judging import function, on_ranks
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
-from course.parallel.buckets import cut_into_buckets
-from course.parallel.data import DataParallel
+from course.parallel.data.buckets import cut_into_buckets
+from course.parallel.data.data_parallel import DataParallel
 
 SHAPES = ((5, 2), (8,), (), (30, 4), (5, 5), (2,))  # 10, 8, 1, 120, 25 and 2 numbers
 FROZEN, LIMIT = 1, 26 * 8  # has no gradient; bytes of a bucket

@@ -7,7 +7,7 @@ from course.classroom.comparing import close, compare, like, multiple, refuse
 from course.classroom.judging import function, number, on_ranks
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
-from course.learning.large_batch import linear_scaled, sqrt_scaled, warm_up
+from course.learning.training.large_batch import linear_scaled, sqrt_scaled, warm_up
 
 RATE, BATCH, EPOCHS, IMAGES = 0.1, 8192, 5, 1_281_167
 RATE_OF_LAYER, TRUST, DECAY = 0.5, 0.02, 0.1

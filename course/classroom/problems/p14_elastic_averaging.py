@@ -7,7 +7,7 @@ from course.classroom.comparing import close, compare, refuse
 from course.classroom.judging import check_filled, function, number, on_ranks
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce, cost
-from course.parallel.stability import largest_alpha
+from course.parallel.elastic.stability import largest_alpha
 
 WEIGHTS, STEP_S, TAU, LINK = 200e6, 0.15, 10, 10e9  # LINK in bits a second
 PULL_STEPS = WEIGHTS * 4 * 8 / LINK / STEP_S  # steps that a transfer of all weights takes

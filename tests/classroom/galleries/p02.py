@@ -3,8 +3,8 @@
 import torch
 
 from course.classroom.problems import p02_features as p02
-from course.learning import classifier
-from course.learning.whitening import even_contrast
+from course.learning.images.whitening import even_contrast
+from course.learning.training import classifier
 from tests.classroom.gallery import Gallery
 
 # The split

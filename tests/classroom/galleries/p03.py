@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from course.classroom.problems import p03_sparse_coding as p03
-from course.learning import sparse_coding
+from course.learning.sparse import sparse_coding
 from tests.classroom.gallery import Gallery
 
 # The walk

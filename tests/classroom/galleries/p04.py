@@ -3,7 +3,7 @@
 import torch
 
 from course.classroom.problems import p04_autoencoders as p04
-from course.learning.autoencoder import AutoEncoder, Rica, divergence
+from course.learning.sparse.autoencoder import AutoEncoder, Rica, divergence
 from tests.classroom.gallery import Gallery
 
 # The slope of the price

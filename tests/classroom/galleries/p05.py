@@ -5,7 +5,8 @@ import torch
 from torch.nn.functional import conv2d, pad
 
 from course.classroom.problems import p05_convolution as p05
-from course.learning import convolution, winograd
+from course.learning.convolution import tied as convolution
+from course.learning.convolution import winograd
 from tests.classroom.gallery import Gallery
 
 # Columns

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import avg_pool2d, conv2d, max_pool2d, pad
 
 from course.classroom.problems import p06_nine_layers as p06
-from course.learning import layers, neurons
+from course.learning.nine_layers import layers, neurons
 from tests.classroom.gallery import Gallery
 
 # Pools

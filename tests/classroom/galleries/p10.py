@@ -4,8 +4,8 @@ import torch
 
 from course.classroom.problems.p10_topologies import mean_by_gossip, mean_that_fades
 from course.collectives import all_gather, all_reduce
-from course.parallel.gossip import gossip
-from course.parallel.topology import metropolis
+from course.parallel.gossip.gossip import gossip
+from course.parallel.gossip.topology import metropolis
 from tests.classroom.gallery import Gallery
 
 OPPOSITE = [(rank, rank + 8) for rank in range(8)]

@@ -11,7 +11,7 @@ from course.classroom.problems.p11_data_parallel import (
     gradient_of_the_known,
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce
-from course.parallel.buckets import cut_into_buckets
+from course.parallel.data.buckets import cut_into_buckets
 from tests.classroom.gallery import Gallery
 
 # The mean of gradients

@@ -6,7 +6,7 @@ import torch
 
 from course.classroom.problems import p12_large_batches as p12
 from course.collectives import all_gather, all_reduce
-from course.learning.large_batch import LARS, warm_up
+from course.learning.training.large_batch import LARS, warm_up
 from tests.classroom.gallery import Gallery
 
 # The schedule

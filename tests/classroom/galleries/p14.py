@@ -4,7 +4,7 @@ import torch
 
 from course.classroom.problems import p14_elastic_averaging as p14
 from course.collectives import all_gather, all_reduce, broadcast, reduce
-from course.parallel.stability import largest_alpha, mean_system
+from course.parallel.elastic.stability import largest_alpha, mean_system
 from tests.classroom.gallery import Gallery
 
 # The bound

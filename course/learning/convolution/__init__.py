@@ -1,0 +1,13 @@
+"""One convolution in many ways, and filters that share no weights."""
+
+from course.learning.convolution.tied import (
+    checked_sizes,
+    columns,
+    direct,
+    fft,
+    fft_multiplications,
+    gemm,
+    multiplications,
+    output_size,
+    quick_size,
+)

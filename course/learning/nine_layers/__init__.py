@@ -1,0 +1,28 @@
+"""Three stages of filters, pools and norms, trained without a label."""
+
+from course.learning.nine_layers.network import (
+    A16,
+    A16H,
+    A24,
+    BETWEEN,
+    BILLION,
+    EVEN,
+    NORMED,
+    PLAIN,
+    SMOOTHING,
+    WIDE,
+    Geometry,
+    NineLayers,
+    Norm,
+    Plan,
+    Size,
+    Stage,
+    fine_tuning_gradient,
+    joint_objective,
+    objective,
+    orthonormal,
+    sizes,
+    train_greedily,
+    train_stage,
+    unit,
+)

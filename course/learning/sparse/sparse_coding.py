@@ -1,0 +1,178 @@
+"""Write patches as sums of few atoms: by `ista`, `fista`, `coordinate_descent` and `splitting`,
+step by step as in the textbooks, or by `encode`, as fast as it goes, until all are done.
+
+Every answer carries a proof of how good it is; `certify` makes one for any codes.
+
+For each patch x and dictionary D, all minimise 1/2 ||x - z D||^2 + penalty ||z||_1 over codes z.
+"""
+
+import torch
+
+from course.learning.samples import check_rows
+from course.learning.sparse.douglas_rachford import Codes, Walk, proof, settled, soft_threshold
+
+
+def objective(patches, dictionary, codes, penalty):
+    """1/2 ||x - z D||^2 + penalty ||z||_1 of each patch: [count]."""
+    missed = patches - codes @ dictionary
+    return missed.square().sum(dim=1) / 2 + penalty * codes.abs().sum(dim=1)
+
+
+def ista(patches, dictionary, penalty, steps, *, positive=False, start=None, watch=None):
+    """Codes after `steps` of: walk down the squared error, then soft-threshold.
+
+    `watch(values)` is called with the codes [count, atoms] after each step. The objective is at
+    most L ||start - best||^2 / (2 steps) above its minimum, L = `curvature(dictionary)`.
+    Source: Daubechies, Defrise and De Mol 2004, Comm. Pure Appl. Math. 57:1413.
+    """
+    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    rate = 1 / curvature(dictionary)
+    for _ in range(steps):
+        slope = (codes @ dictionary - patches) @ dictionary.T
+        codes = soft_threshold(codes - rate * slope, rate * penalty, positive)
+        if watch:
+            watch(codes)
+    return certify(patches, dictionary, penalty, codes, positive, steps)
+
+
+def fista(
+    patches, dictionary, penalty, steps, *, restart=False, positive=False, start=None, watch=None
+):
+    """Codes after `steps` of ISTA taken from a point ahead, where the last move pointed.
+
+    The objective is at most 2 L ||start - best||^2 / (steps + 1)^2 above its minimum, and may rise
+    on the way. `restart` stops where it is when a step turns back, and begins anew.
+    Source: Beck and Teboulle 2009, SIAM J. Imaging Sci. 2:183; restart: O'Donoghue and Candes 2015.
+    """
+    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    rate = 1 / curvature(dictionary)
+    ahead, t = codes, codes.new_ones(len(codes), 1)
+    for _ in range(steps):
+        slope = (ahead @ dictionary - patches) @ dictionary.T
+        before, codes = codes, soft_threshold(ahead - rate * slope, rate * penalty, positive)
+        if restart:
+            turned = ((ahead - codes) * (codes - before)).sum(dim=1, keepdim=True) > 0
+            t = torch.where(turned, 1, t)
+        t_next = (1 + (1 + 4 * t**2).sqrt()) / 2
+        ahead = codes + (t - 1) / t_next * (codes - before)
+        t = t_next
+        if watch:
+            watch(codes)
+    return certify(patches, dictionary, penalty, codes, positive, steps)
+
+
+def coordinate_descent(
+    patches, dictionary, penalty, sweeps, *, positive=False, start=None, watch=None
+):
+    """Codes after `sweeps` over all atoms; each atom in turn is given its best weight.
+
+    Source: Friedman, Hastie, Hoefling and Tibshirani 2007, Ann. Appl. Stat. 1:302.
+    """
+    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    codes = codes.clone()
+    missed = patches - codes @ dictionary
+    for _ in range(sweeps):
+        for j, atom in enumerate(dictionary):
+            power = atom @ atom
+            best = soft_threshold(
+                codes[:, j] + missed @ atom / power, penalty[:, 0] / power, positive
+            )
+            missed -= torch.outer(best - codes[:, j], atom)
+            codes[:, j] = best
+        if watch:
+            watch(codes.clone())
+    return certify(patches, dictionary, penalty, codes, positive, sweeps)
+
+
+def splitting(patches, dictionary, penalty, steps, *, positive=False, start=None, watch=None):
+    """Codes after `steps` of Douglas-Rachford splitting, which needs far fewer of them than FISTA.
+
+    Each step solves the squared error and the soft threshold in turn, reflects, and goes 0.9 of the
+    way. Costs one product [count, atoms] x [atoms, atoms] per step.
+    Source: Lions and Mercier 1979, SIAM J. Numer. Anal. 16:964; as ADMM: Boyd et al. 2011, 6.4.
+    """
+    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    walk = Walk(patches / penalty, dictionary, codes / penalty, positive)
+    for _ in range(steps):
+        walk.step(walk.state, walk.drift)
+        if watch:
+            watch(penalty * walk.shrunk(walk.state))
+    codes = penalty * walk.shrunk(walk.state)
+    return certify(patches, dictionary, penalty, codes, positive, steps)
+
+
+def encode(patches, dictionary, penalty, *, tolerance=1e-6, positive=False, start=None):
+    """Codes of every patch, each with a gap of at most `tolerance` times its objective.
+
+    A walk by splitting finds which atoms are used and their signs; then a linear system gives their
+    weights, and the certificate tells whether that was right. Costs one product [count, atoms] x
+    [atoms, atoms] per iteration; patches that are done leave. What float32 cannot prove is
+    finished in float64. Raises ArithmeticError where a patch does not settle.
+    Source: Douglas-Rachford splitting, Lions and Mercier 1979; weights as in Lee et al. 2006.
+    """
+    if not tolerance > 0:
+        raise ValueError(f"the tolerance must be above 0, not {tolerance}")
+    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    scaled = patches / penalty  # a patch divided by its penalty has the penalty 1
+    found, missing = settled(scaled, dictionary, codes / penalty, tolerance, positive)
+    if patches.dtype != torch.float64 and missing.any():
+        again, _ = settled(
+            scaled[missing].double(), dictionary.double(), found.values[missing].double(),
+            tolerance, positive,
+        )  # fmt: skip
+        for old, new in zip(found[:3], again[:3]):
+            old[missing] = new.to(old)
+    return Codes(
+        found.values * penalty,
+        found.kkt * penalty[:, 0],
+        found.gap * penalty[:, 0] ** 2,
+        found.iterations,
+    )
+
+
+def certify(patches, dictionary, penalty, codes, positive=False, iterations=0):
+    """`codes` [count, atoms] together with how far they are from the best ones: a Codes."""
+    penalty, codes = _prepared(patches, dictionary, penalty, codes, positive)
+    missed = patches - codes @ dictionary
+    squared = missed.square().sum(dim=1)
+    kkt, gap = proof(codes, missed @ dictionary.T, squared, penalty, positive)
+    return Codes(codes, kkt, gap, iterations)
+
+
+def curvature(dictionary):
+    """L: the largest eigenvalue of D D^T, the sharpest curvature of the squared error."""
+    return torch.linalg.matrix_norm(dictionary, 2).square()
+
+
+def _prepared(patches, dictionary, penalty, start, positive):
+    """The penalty as a column [count or 1, 1] and codes to start from [count, atoms]."""
+    for name, given in {"patches": patches, "dictionary": dictionary, "start": start}.items():
+        if given is not None:
+            check_rows(name, given)
+            if given.dtype != patches.dtype:
+                raise ValueError(
+                    f"{name} must be of the same dtype as patches, not {given.dtype} and "
+                    f"{patches.dtype}"
+                )
+    if patches.shape[1] != dictionary.shape[1]:
+        raise ValueError(
+            f"atoms and patches have the same number of pixels, not {dictionary.shape[1]} and "
+            f"{patches.shape[1]}"
+        )
+    if not dictionary.square().sum(dim=1).min() > 0:
+        raise ValueError("an atom of zeros stands for nothing, and at least one is all zeros")
+    penalty = torch.as_tensor(penalty, dtype=patches.dtype, device=patches.device)
+    if penalty.numel() not in (1, len(patches)):
+        raise ValueError(
+            f"the penalty is one number or one for each of {len(patches)} patches, "
+            f"not {list(penalty.shape)}"
+        )
+    if not (penalty > 0).all() or not penalty.isfinite().all():
+        raise ValueError(f"the penalty must be above 0 and finite, not {penalty.min().item()}")
+    shape = len(patches), len(dictionary)
+    codes = patches.new_zeros(shape) if start is None else start
+    if codes.shape != shape:
+        raise ValueError(f"codes must be {list(shape)}, not {list(codes.shape)}")
+    if positive and codes.min() < 0:
+        raise ValueError(f"codes must be 0 or more where positive, not {codes.min().item()}")
+    return penalty.reshape(-1, 1).expand(len(patches), 1), codes

@@ -1,0 +1,1 @@
+"""Descent, a classifier, and rates for large batches."""

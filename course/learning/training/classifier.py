@@ -1,0 +1,136 @@
+"""Tell two classes apart by a weighted sum of features, and judge it on groups it never saw.
+
+Split by person or by photograph, not by picture: two pictures of one person are no strangers.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from course.learning.samples import check_rows
+
+MOST_STEPS = 30  # ten are enough; after 40, rounding would pass a missing minimum off as one
+
+
+class Classifier(NamedTuple):
+    """Logistic regression: `scores` are log odds of class 1, `predict` is 1 where they exceed 0.
+
+    Features are standardised by the mean and spread [features] of the training part.
+    """
+
+    weights: torch.Tensor
+    bias: torch.Tensor
+    mean: torch.Tensor
+    spread: torch.Tensor
+
+    def scores(self, features):
+        """Log odds of class 1 for `features` [count, features]: [count]."""
+        check_rows("features", features)
+        if features.shape[1] != len(self.weights):
+            raise ValueError(f"{len(self.weights)} features were learned, not {features.shape[1]}")
+        rows = features.to(self.weights)
+        return (rows - self.mean) / self.spread @ self.weights + self.bias
+
+    def predict(self, features):
+        """The more likely class, 0 or 1, for `features` [count, features]: int64 [count]."""
+        return (self.scores(features) > 0).long()
+
+    def accuracy(self, features, labels):
+        """The share of `features` [count, features] that get their label, 0 or 1, of `labels`."""
+        _check_labels(features, labels)
+        return (self.predict(features) == labels).double().mean().item()
+
+
+def fit(features, labels, *, decay, tolerance=1e-9):
+    """The Classifier of `features` [count, features] and `labels` [count] of 0 and 1.
+
+    Minimises mean log loss + decay / 2 * |weights|^2 by Newton steps, until no slope exceeds
+    `tolerance`; the bias is not decayed. Computes in float64 whatever the features are. Costs one
+    solve of [features + 1, features + 1] per step. scikit-learn's C is 1 / (count * decay).
+    Raises ArithmeticError where decay 0 leaves no minimum, as for separable classes.
+    Source: Hastie, Tibshirani and Friedman 2009, section 4.4.1.
+    """
+    check_rows("features", features)
+    _check_labels(features, labels)
+    _check_training(features, labels, decay)
+    mean, spread = features.double().mean(dim=0), features.double().std(dim=0, correction=0)
+    rows = torch.nn.functional.pad((features.double() - mean) / spread, (0, 1), value=1.0)
+    decays = torch.full_like(rows[0], decay)
+    decays[-1] = 0
+    weights = _newton(rows, labels.double(), decays, tolerance)
+    parts = (weights[:-1], weights[-1], mean, spread)
+    return Classifier(*(part.to(features.dtype) for part in parts))
+
+
+def split(groups, part, seed):
+    """Training and test rows, two bool [count] tensors: every group is wholly on one side.
+
+    `groups` [count] names the person or photograph of each row; `part` of the groups, at least
+    one and never all, are for the test. The order of the rows does not matter.
+    """
+    names = _names(groups)
+    every = sorted(set(names), key=str)
+    if len(every) < 2:
+        raise ValueError(f"a split needs 2 groups or more, not {len(every)}")
+    if not 0 < part < 1:
+        raise ValueError(f"the part for the test must be between 0 and 1, not {part}")
+    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))
+    tested = {every[k] for k in order[: min(max(round(part * len(every)), 1), len(every) - 1)]}
+    test = torch.tensor([name in tested for name in names])
+    return ~test, test
+
+
+def leaks(train_groups, test_groups):
+    """The groups with rows on both sides, sorted: an empty list when the test is honest."""
+    return sorted(set(_names(train_groups)) & set(_names(test_groups)), key=str)
+
+
+def _newton(rows, labels, decays, tolerance):
+    weights = torch.zeros_like(decays)
+    for _ in range(MOST_STEPS):
+        likely = torch.sigmoid(rows @ weights)
+        slope = rows.T @ (likely - labels) / len(rows) + decays * weights
+        bend = (rows.T * (likely * (1 - likely))) @ rows / len(rows) + torch.diag(decays)
+        step = torch.linalg.solve_ex(bend, slope).result
+        # A small slope is not enough: without a minimum slopes shrink and steps do not.
+        if slope.abs().max() <= tolerance and step.abs().max() <= 1e-6:
+            return weights
+        weights = weights - _share(rows, labels, decays, weights, step) * step
+    raise ArithmeticError(
+        "classes that can be told apart without error, or features that repeat each other, "
+        f"need a larger decay than {decays[0]:g}"
+    )
+
+
+def _share(rows, labels, decays, weights, step):
+    """How much of the Newton step to take: the first of 1, 1/2, 1/4, ... that does not climb."""
+
+    def cost(weights):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(rows @ weights, labels)
+        return loss + (decays * weights**2).sum() / 2
+
+    before, share = cost(weights), 1.0
+    while cost(weights - share * step) > before + 1e-12 and share > 1e-6:
+        share /= 2
+    return share
+
+
+def _check_labels(features, labels):
+    if labels.shape != features.shape[:1]:
+        raise ValueError(f"{len(features)} rows need as many labels, not {list(labels.shape)}")
+    if not ((labels == 0) | (labels == 1)).all():
+        raise ValueError(f"labels must be 0 or 1, not {labels.unique().tolist()}")
+
+
+def _check_training(features, labels, decay):
+    if not decay >= 0:
+        raise ValueError(f"the decay must be 0 or more, not {decay}")
+    if len(labels.unique()) < 2:
+        raise ValueError(f"a classifier learns from both classes, and all labels are {labels[0]:g}")
+    constant = (features == features[0]).all(dim=0).nonzero().flatten().tolist()
+    if constant:
+        raise ValueError(f"every feature must vary in the training part, and {constant} do not")
+
+
+def _names(groups):
+    return groups.tolist() if torch.is_tensor(groups) else list(groups)

@@ -1,0 +1,25 @@
+"""Where ranks live and how they start: `run(fn, ranks, on=...)` and the worlds it runs on.
+
+run, supervise                     call a function on ranks; their values, or who failed first
+local       processes()        on this machine, forked from a process that has imported torch
+netns       hosts()            the same, with a real, shaped Ethernet between them
+mpirun      mpi()              the same, with MPI to carry their messages
+sockets                            how these three carry messages
+simulator   simulated()        on an imagined cluster, in virtual time
+"""
+
+from course.worlds.local.world import processes
+from course.worlds.mpirun.world import mpi
+from course.worlds.netns.world import hosts
+from course.worlds.run import run
+from course.worlds.supervise import RankError
+
+__all__ = ["RankError", "hosts", "mpi", "processes", "run", "simulated"]
+
+
+def __getattr__(name):
+    if name != "simulated":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from course.worlds.simulator.world import simulated  # real ranks do not load what it needs
+
+    return simulated

@@ -1,0 +1,43 @@
+"""How many cores this process may use."""
+
+import os
+import pathlib
+
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def cores(cgroups: pathlib.Path = CGROUPS) -> int:
+    """The least of what affinity and the cgroup's quota allow, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, int(min([allowed, *quotas(cgroups)])))
+
+
+def quotas(cgroups: pathlib.Path):
+    """Cores' worth of time that each enclosing cgroup grants (version 2, else version 1)."""
+    try:
+        own = pathlib.Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2].lstrip("/")
+    except OSError:
+        own = ""
+    for folder in [cgroups / own, *(cgroups / own).parents]:
+        if folder.is_relative_to(cgroups):
+            yield from _quota(folder / "cpu.max")
+    yield from _quota(cgroups / "cpu/cpu.cfs_quota_us", cgroups / "cpu/cpu.cfs_period_us")
+
+
+def _quota(*files):
+    try:
+        quota, period = " ".join(file.read_text().strip() for file in files).split()
+        if int(quota) > 0:
+            yield int(quota) / int(period)
+    except (OSError, ValueError):  # no such file; "max": no limit
+        return
+
+
+def required_cores(ranks: int, oversubscribe: bool):
+    """Raises ValueError for many more ranks than cores, unless that is what is wanted."""
+    most = max(4, 2 * cores())
+    if ranks > most and not oversubscribe:
+        raise ValueError(
+            f"{ranks} ranks on {cores()} cores would mostly wait for one another: at most "
+            f"{most} run here, unless you pass on=processes(oversubscribe=True)"
+        )

@@ -1,0 +1,1 @@
+"""`processes()`: ranks that are processes on this machine."""

@@ -1,0 +1,45 @@
+"""The world of processes on this machine."""
+
+from typing import NamedTuple
+
+from course.worlds.cores import required_cores
+from course.worlds.local.workers import Crew
+from course.worlds.pickling import pack
+from course.worlds.sockets.connect import connect
+from course.worlds.supervise import GRACE_S, follow
+
+DEVICES = ("cpu", "cuda", None)
+
+
+class processes(NamedTuple):
+    """The world of processes on this machine, fresh ones for each run, in touch by sockets that
+    have no address.
+
+    `nodes`: the machine that each rank poses as being on (one entry a rank; default: all on 0);
+    `device`: "cpu", "cuda" (the ranks share what GPUs there are), None (a GPU each if there are
+    enough, else the CPU); `oversubscribe` permits many more ranks than cores.  Once a rank has
+    failed, the others have `grace_s` seconds to end by themselves (math.inf: they go on, and what
+    they return is in the RankError's `values`).
+    """
+
+    nodes: tuple = None
+    device: str = None
+    oversubscribe: bool = False
+    grace_s: float = GRACE_S
+
+    def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
+        """The values of a packed call on `ranks` ranks; see the function `run`."""
+        if self.device not in DEVICES:
+            raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
+        if not self.grace_s >= 0:
+            raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
+        world = {"nodes": self._nodes(ranks), "device": self.device}
+        world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
+        return follow(Crew(), call, world, ranks, trace=trace, live=live, grace_s=self.grace_s)
+
+    def _nodes(self, ranks) -> list:
+        required_cores(ranks, self.oversubscribe)
+        nodes = list(self.nodes or [0] * ranks)
+        if len(nodes) != ranks:
+            raise ValueError(f"nodes names a machine for {len(nodes)} ranks, but there are {ranks}")
+        return nodes

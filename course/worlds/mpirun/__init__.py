@@ -1,0 +1,1 @@
+"""`mpi()`: ranks in touch by MPI."""

@@ -1,0 +1,1 @@
+"""`hosts()`: ranks on an Ethernet cluster in a box."""

@@ -1,0 +1,1 @@
+"""`simulated()`: ranks with clocks of their own on an imagined cluster."""

@@ -1,0 +1,118 @@
+"""Work counted: the floating-point operations and bytes of every operation that a rank does.
+
+Operations are counted with torch's own formulas; bytes are what an operation reads and writes if
+it touches each of its tensors once.  Views and new memory that is not filled cost nothing.
+"""
+
+import os
+import types
+from typing import NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
+        "set_", "resize_", "lift_fresh", "is_same_size", "record_stream")  # fmt: skip
+OVERWRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_",
+               "exponential_")  # fmt: skip
+
+RUNNERS = tuple(
+    os.path.join(os.path.dirname(__file__), name) for name in ("engine.py", "coroutines.py")
+)
+
+
+def roofline(operation: str, flops: float, nbytes: float, device) -> float:
+    """Seconds of an operation that is held up by arithmetic or by memory, whichever is slower.
+
+    Source: Williams, Waterman & Patterson 2009.
+    """
+    return max(flops / device.flops_per_s, nbytes / device.memory_bytes_per_s)
+
+
+class Kind(NamedTuple):
+    """What is known of an operation before it runs."""
+
+    name: str
+    free: bool
+    random: bool
+    formula: object
+    first: int  # the first tensor that is read
+    shapeless: bool  # in place and point by point: on the meta device there is nothing to do
+
+
+class Counter(TorchDispatchMode):
+    """While it is entered, `charge(operation, flops, bytes)` is called for every operation, and
+    `drawn()` before one that draws random numbers."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return (
+            False  # nothing here is compiled, and to be ready for it takes as long as all the rest
+        )
+
+    def __init__(self, charge, drawn):
+        super().__init__()
+        self.charge, self.drawn, self.kinds = charge, drawn, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kind = self.kinds.get(id(func))  # torch keeps its operations
+        if kind is None:
+            kind = self.kinds[id(func)] = _kind(func)
+        if kind.random:
+            self.drawn()
+        nothing_to_do = kind.shapeless and _all_alike(args)
+        out = args[0] if nothing_to_do else func(*args, **(kwargs or {}))
+        if not kind.free:
+            flops = kind.formula(*args, **(kwargs or {}), out_val=out) if kind.formula else 0
+            self.charge(kind.name, flops, _nbytes(args[kind.first :]) + _nbytes((out,)))
+        return out
+
+
+def _kind(func) -> Kind:
+    name = func.overloadpacket.__name__
+    tags = func.tags
+    in_place = torch.Tag.inplace in tags if hasattr(torch.Tag, "inplace") else name.endswith("_")
+    return Kind(
+        name=name,
+        free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
+        random=torch.Tag.nondeterministic_seeded in tags,
+        formula=flop_registry.get(func.overloadpacket),
+        first=int(name in OVERWRITING),
+        shapeless=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
+    )
+
+
+def _all_alike(args) -> bool:
+    """Whether all tensors are on the meta device and have the shape of the first, of floats."""
+    first = args[0]
+    if not (first.is_meta and first.is_floating_point()):
+        return False
+    for x in args[1:]:
+        if isinstance(x, torch.Tensor) and not (x.is_meta and x.shape == first.shape):
+            return False
+    return True
+
+
+def _nbytes(things) -> int:
+    """Bytes of all tensors among `things`."""
+    total = 0
+    for thing in things:
+        if isinstance(thing, torch.Tensor):
+            total += thing.numel() * thing.element_size()
+        elif isinstance(thing, list | tuple):
+            total += _nbytes(thing)
+    return total
+
+
+def outside(error):
+    """`error` with a traceback that shows where the program was, and nothing of what ran it."""
+    places, step = [], error.__traceback__
+    while step is not None and step.tb_frame.f_code.co_filename != __file__:
+        if step.tb_frame.f_code.co_filename not in RUNNERS:
+            places.append(step)
+        step = step.tb_next
+    trace = None
+    for place in reversed(places):
+        trace = types.TracebackType(trace, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    return error.with_traceback(trace)

@@ -1,0 +1,74 @@
+"""A cluster as a graph: its devices, its links, and the route between any two devices.
+
+Nodes with an attribute `device` compute, the others pass on; edges have `latency_s` and
+`bytes_per_s`.  A cable of an undirected graph carries so much in each direction.
+"""
+
+from collections import deque
+
+from course.worlds.simulator.flows import Link, Route
+
+
+class Routes:
+    """The links of `graph`, and routes over as few of them as possible.
+
+    Of several such routes the number of the target picks one, as in the tables of an InfiniBand
+    switch: the same for all that goes there.
+    """
+
+    def __init__(self, graph):
+        self.devices = [node for node, device in graph.nodes(data="device") if device is not None]
+        self.numbers = {node: number for number, node in enumerate(self.devices)}
+        self.graph, self.links, self.distances = graph, {}, {}
+        for one, other, cable in graph.edges(data=True):
+            for ends in [(one, other)] if graph.is_directed() else [(one, other), (other, one)]:
+                self.links[ends] = _link(ends, cable, len(self.links))
+        self.before = {node: [] for node in graph}
+        self.after = {node: [] for node in graph}
+        for one, other in self.links:
+            self.after[one].append(other)
+            self.before[other].append(one)
+
+    def route(self, src, dst) -> Route:
+        """The links from device `src` to device `dst`.  Raises ValueError if there are none."""
+        left, here, links = self._distances(dst), src, []
+        if src not in left:
+            raise ValueError(f"no links lead from {src} to {dst}")
+        while here != dst:
+            nearer = [dst] if left[here] == 1 else self._nearer(here, left)
+            there = nearer[self.numbers[dst] % len(nearer)]
+            links.append(self.links[here, there])
+            here = there
+        return Route.over(links)
+
+    def _nearer(self, here, left) -> list:
+        """The nodes next to `here` of which fewer links are left, and which pass on."""
+        return [node for node in self.after[here]
+                if left.get(node, -1) == left[here] - 1 and node not in self.numbers]  # fmt: skip
+
+    def named(self, number: int) -> Link:
+        """The link that has this number."""
+        return list(self.links.values())[number]
+
+    def _distances(self, dst) -> dict:
+        """How many links are left from every node to `dst`; devices pass nothing on."""
+        if dst not in self.distances:
+            found, todo = {dst: 0}, deque([dst])
+            while todo:
+                node = todo.popleft()
+                if node == dst or node not in self.numbers:
+                    fresh = [before for before in self.before[node] if before not in found]
+                    found.update(dict.fromkeys(fresh, found[node] + 1))
+                    todo += fresh
+            self.distances[dst] = found
+        return self.distances[dst]
+
+
+def _link(ends, cable, number) -> Link:
+    latency_s, bytes_per_s = cable.get("latency_s"), cable.get("bytes_per_s")
+    if latency_s is None or bytes_per_s is None or latency_s < 0 or not bytes_per_s > 0:
+        raise ValueError(
+            f"the link {ends[0]} → {ends[1]} needs latency_s ≥ 0 and bytes_per_s > 0, "
+            f"not {latency_s} and {bytes_per_s}"
+        )
+    return Link(ends, latency_s, bytes_per_s, number)

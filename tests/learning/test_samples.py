@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from course.learning.samples import check_rows
+
+ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_finite_rows_pass_with_any_strides():
+    check_rows("patches", ROWS, least=2)
+    check_rows("patches", ROWS.T[:, :1].double())
+
+
+@pytest.mark.parametrize(
+    ("rows", "least", "sentence"),
+    [
+        (ROWS[0], 1, r"features must be \[1 or more, 1 or more\], not \[2\]"),
+        (ROWS[None], 1, r"not \[1, 2, 2\]"),
+        (ROWS[:0], 1, r"not \[0, 2\]"),
+        (ROWS[:, :0], 1, r"not \[2, 0\]"),
+        (ROWS[:1], 2, r"\[2 or more, 1 or more\], not \[1, 2\]"),
+        (ROWS.int(), 1, "features must be floating point, not torch.int32"),
+        (ROWS.log().log(), 1, "features must be finite numbers, and some are nan or infinite"),
+    ],
+)
+def test_other_rows_are_refused(rows, least, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_rows("features", rows, least)

@@ -1,0 +1,106 @@
+"""A client of a parameter server: at its own pace, and what becomes of one that goes wrong."""
+
+import pytest
+import torch
+from torch import nn
+
+from course.comm import Trace
+from course.parallel.server.client import Client
+from course.parallel.server.server import serve
+from course.parallel.server.shards import ANSWER_BYTES, ASK_BYTES, cut
+from course.parallel.server.staleness import asynchronous
+from course.parallel.server.updates import sgd
+from course.worlds import RankError, run
+from tests.parallel.workers import (
+    ELEMENTS,
+    STEPS,
+    Bare,
+    at_its_own_pace,
+    gathered,
+    gone_wrong,
+    loss,
+    net,
+    push_ones,
+    rows,
+    vector,
+)  # fmt: skip
+from tests.worlds.simulator.clusters import switched
+
+
+def worked_out(n_push, n_fetch, rate):
+    """One client and SGD at rate 0.1 (1 where the client has a rate), without any server."""
+    module, server, total, path = net(), vector(net()), torch.zeros(ELEMENTS).double(), []
+    for step in range(STEPS):
+        if step % n_fetch == 0:
+            nn.utils.vector_to_parameters(server.clone(), module.parameters())
+        path.append(vector(module))
+        module.zero_grad()
+        loss(module, *rows(step)).backward()
+        gradient = torch.cat([p.grad.flatten() for p in module.parameters()])
+        total += gradient if rate is None else rate * gradient
+        if rate is not None:
+            change = vector(module) - rate * gradient
+            nn.utils.vector_to_parameters(change, module.parameters())
+        if (step + 1) % n_push == 0 or step == STEPS - 1:
+            server -= total * (0.1 if rate is None else 1.0)
+            total.zero_()
+    return torch.stack([*path, server])
+
+
+@pytest.mark.parametrize("n_push, n_fetch, rate", [
+    (2, 3, None), (3, 2, None), (4, 1, None), (1, 4, 0.05), (2, 3, 0.05), (4, 5, 0.05),
+])  # fmt: skip
+def test_a_client_that_pushes_and_fetches_at_its_own_pace(n_push, n_fetch, rate):
+    plan = cut(3, 2, ELEMENTS)
+    results = run(at_its_own_pace, 3, plan, n_push, n_fetch, rate, on=switched(3))
+    path = torch.cat([results[2], gathered(results, plan)[None]])
+    torch.testing.assert_close(path, worked_out(n_push, n_fetch, rate), rtol=0, atol=1e-12)
+
+
+def test_fewer_pushes_and_fetches_send_fewer_bytes():
+    trace, plan = Trace(), cut(3, 1, 10)
+    run(push_ones, 3, plan, 12, asynchronous(), n_push=3, n_fetch=4, on=switched(3), trace=trace)
+    assert trace.sent_bytes[0] == 2 * 3 * (ANSWER_BYTES + 40)
+    assert trace.sent_bytes[1] == (3 + 4 + 1) * ASK_BYTES + 4 * 40
+
+
+def not_a_number(client, module, samples=1):
+    module.w.grad = torch.full_like(module.w, float("nan"))
+    client.push(samples)
+
+
+def half_a_sample(client, module):
+    client.push(0.5)
+
+
+def not_a_sample(client, module):
+    not_a_number(client, module, samples=0)
+
+
+def test_of_no_samples_not_even_nan_counts():
+    """Rank 2 pushes twice, the first time the gradient of a mean over nothing."""
+    account, *_ = run(gone_wrong, 3, cut(3, 1, 4), not_a_sample, on=switched(3))
+    assert account.lost == () and (account.values == -2).all()
+
+
+@pytest.mark.parametrize("wrong, sentence", [
+    (not_a_number, "FloatingPointError: gradients must be finite: not so that of w on rank 2"),
+    (half_a_sample, "ValueError: rank 2: a gradient is of a whole number of samples, 0 or more, "
+                    "not 0.5"),
+])  # fmt: skip
+def test_a_client_that_fails_in_its_program_is_named_and_the_other_goes_on(wrong, sentence):
+    account, other, said = run(gone_wrong, 3, cut(3, 1, 4), wrong)
+    assert (other, said) == (None, sentence)
+    assert account.lost == (2,) and (account.values == -1).all()
+
+
+def eager(comm, plan):
+    if comm.rank in plan.servers:
+        return serve(comm, plan, Bare(4), sgd(1.0)).lost
+    with Client(comm, plan, Bare(4)) as client:
+        client.push()
+
+
+def test_a_push_before_any_pull():
+    with pytest.raises(RankError, match="RuntimeError: rank 1 pushes before it has pulled any"):
+        run(eager, 2, cut(2, 1, 4))

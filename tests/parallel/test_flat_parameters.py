@@ -1,0 +1,82 @@
+"""A model's weights are one tensor and the model at once."""
+
+import pytest
+import torch
+from torch import nn
+
+from course.parallel.flat_parameters import Weights, begin_alike
+from course.worlds import run
+
+
+class Tied(nn.Module):
+    """One weight used twice, a frozen one, a batch norm with its buffers."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.one, self.frozen, self.norm = nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)
+        self.same = self.one
+        self.frozen.requires_grad_(False)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        return self.norm(self.frozen(self.same(self.one(x))))
+
+
+def test_what_happens_to_the_tensor_happens_to_the_model():
+    net = Tied()
+    weights = Weights(net)
+    assert weights.flat.numel() == 2 * 2 + 2 + 2 + 2
+    weights.flat.copy_(torch.arange(10.0))
+    assert net.one.weight.tolist() == [[0, 1], [2, 3]] and net.norm.bias.tolist() == [8, 9]
+    with torch.no_grad():
+        net.one.bias.fill_(7)
+    assert weights.flat[4:6].tolist() == [7, 7]
+
+
+def test_gradients_are_added_and_none_counts_as_zero():
+    net = Tied()
+    weights, out = Weights(net), torch.ones(10)
+    net.one.weight.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    weights.add_gradient(out, -2)
+    assert out.tolist() == [-1, -3, -5, -7, 1, 1, 1, 1, 1, 1]
+
+
+def test_weights_are_replaced_for_a_while_even_if_it_fails():
+    net = Tied()
+    weights = Weights(net)
+    before = weights.flat.clone()
+    with pytest.raises(ArithmeticError), weights.replaced(torch.zeros(10)):
+        assert net.one.weight.abs().sum() == 0
+        raise ArithmeticError
+    assert torch.equal(weights.flat, before) and torch.equal(net.one.weight.view(-1), before[:4])
+
+
+def alike(comm, root):
+    net = Tied(seed=comm.rank)
+    begin_alike(comm, net, root)
+    return [tensor.detach() for tensor in (*net.parameters(), *net.buffers())]
+
+
+def test_all_begin_alike_with_what_is_frozen_and_buffers():
+    net = Tied(seed=2)
+    for mine in run(alike, 3, 2):
+        for a, b in zip(mine, (*net.parameters(), *net.buffers()), strict=True):
+            assert torch.equal(a, b)
+
+
+def unlike(comm):
+    other = rf"rank {1 - comm.rank} has none like weight \(float32 \[{2 + comm.rank}, 2\]\)"
+    with pytest.raises(ValueError, match=f"models must be equal on all ranks: {other}"):
+        begin_alike(comm, nn.Linear(2, 2 + comm.rank))
+
+
+def test_models_that_differ():
+    run(unlike, 2)
+
+
+def test_weights_that_cannot_be_one_tensor():
+    net = Tied()
+    net.one.double()
+    with pytest.raises(ValueError, match="of one dtype and device, not float32 on cpu and float64"):
+        Weights(net)

@@ -1,0 +1,288 @@
+"""Ranks on hosts in a box: the same values, the time of a real Ethernet, and nothing left of it."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+
+import course
+from course.collectives import all_reduce
+from course.comm import CommError, Trace
+from course.worlds import RankError, hosts, processes, run
+from course.worlds.netns import ethernet
+from course.worlds.netns.world import bits_per_s, box
+
+ROOT = pathlib.Path(course.__file__).parent.parent
+WHY_NOT = hosts.available()
+needs_hosts = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the whole suite runs as such a user")
+MB = 1 << 20
+SHAPES = [(1, 3), (2, 1), (2, 2), (3, 1), (4, 1)]
+
+
+def reduce_often(comm):
+    """(what all-reduces of odd sizes gave, what was sent for them)."""
+    found = []
+    for n in (0, 1, 7, 1001, 100_003):
+        x = (torch.arange(2.0 * n) * (comm.rank + 1) + n)[::2]
+        all_reduce(comm, x)
+        found.append(x)
+    return found, str(comm.meter)
+
+
+@needs_hosts
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_and_bytes_are_those_of_processes(shape):
+    nodes = [host for host in range(shape[0]) for _ in range(shape[1])]
+    there = run(reduce_often, len(nodes), on=hosts(*shape, rate="10gbit"))
+    here = run(reduce_often, len(nodes), on=processes(nodes))
+    for (values, meter), (expected, metered) in zip(there, here, strict=True):
+        assert meter == metered
+        assert all(torch.equal(x, y) for x, y in zip(values, expected, strict=True))
+
+
+@needs_hosts
+def test_ranks_are_where_their_host_is():
+    def where(comm):
+        return comm.node, os.stat("/proc/self/ns/net").st_ino
+
+    seen = run(where, 4, on=hosts(2, ranks_per_host=2))
+    assert [node for node, *_ in seen] == [0, 0, 1, 1]
+    first, again, other, last = (space for _, space in seen)
+    assert first == again != other == last
+    assert os.stat("/proc/self/ns/net").st_ino not in (first, other)
+
+
+def transfer(comm, nbytes, pairs, repeat=5) -> float:
+    """Seconds for messages between `pairs` of ranks, all at once, at best: from before the first
+    byte leaves until after the last has arrived."""
+    x, seconds = torch.zeros(nbytes, dtype=torch.uint8), []
+    for _ in range(repeat):
+        start = comm.clock()
+        comm.barrier()
+        moves = [comm.irecv(torch.empty_like(x), src) for src, dst in pairs if dst == comm.rank]
+        moves += [comm.isend(x, dst) for src, dst in pairs if src == comm.rank]
+        for move in moves:
+            move.wait()
+        comm.barrier()
+        seconds.append(comm.clock() - start)
+    return min(seconds)
+
+
+@needs_hosts
+@pytest.mark.parametrize(("rate", "megabytes"), [("100mbit", 4), ("1gbit", 16)])
+def test_a_message_takes_its_time(rate, megabytes):
+    on = hosts(2, rate=rate)
+    seconds = min(run(transfer, 2, megabytes * MB, [(0, 1)], on=on))
+    assert 0.98 < seconds * on.bytes_per_s / (megabytes * MB) < 1.9
+
+
+CROWDS = {
+    "both ways at once": ([(0, 1), (1, 0)], 1),
+    "two to one": ([(1, 0), (2, 0)], 2),
+    "one to two": ([(0, 1), (0, 2)], 2),
+    "around": ([(0, 1), (1, 2), (2, 0)], 1),
+}
+
+
+@needs_hosts
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_messages_share_a_link_but_not_its_two_directions(crowd):
+    pairs, on_one_link = CROWDS[crowd]
+    on = hosts(3, rate="100mbit")
+    seconds = min(run(transfer, 3, 2 * MB, pairs, on=on))
+    assert 0.97 < seconds * on.bytes_per_s / (2 * MB * on_one_link) < 1.9
+
+
+@needs_hosts
+def test_ranks_of_a_host_need_no_wire():
+    on = hosts(2, ranks_per_host=2, rate="10mbit")
+    inside, between = (
+        min(run(transfer, 4, MB, pairs, 2, on=on)) for pairs in ([(0, 1), (2, 3)], [(1, 2)])
+    )
+    assert inside < 0.2 * between and between > 0.97 * MB / on.bytes_per_s
+
+
+def native_sum(comm, n, repeat=3):
+    """(the backend's sum of the ranks, its seconds at best)."""
+    seconds = []
+    for _ in range(repeat):
+        x, start = torch.full((n,), float(comm.rank)), comm.clock()
+        comm.native.all_reduce(x)
+        comm.barrier()
+        seconds.append(comm.clock() - start)
+    return x[[0, -1]].tolist(), min(seconds)
+
+
+@needs_hosts
+def test_the_backend_goes_over_the_wire():
+    on = hosts(2, rate="100mbit")
+    for total, seconds in run(native_sum, 2, MB, on=on):
+        assert total == [1.0, 1.0]
+        assert 0.97 < seconds * on.bytes_per_s / (4 * MB) < 1.9
+
+
+def mixed_up(comm):
+    if comm.rank == 1:
+        comm.barrier()
+    all_reduce(comm, torch.ones(3))
+
+
+@needs_hosts
+def test_checks_traces_and_endings_are_those_of_processes():
+    trace = Trace()
+    run(lambda comm: comm.barrier(), 2, on=hosts(2), trace=trace)
+    assert {event.operation for event in trace.events} >= {"barrier"}
+    with pytest.raises(RankError, match="ranks? 1 is in barrier #1"):
+        run(mixed_up, 2, on=hosts(2))
+    with pytest.raises(RankError, match="waited 0.5 s in recv from rank"):
+        run(lambda comm: comm.recv(torch.ones(1), 1 - comm.rank), 2, on=hosts(2), timeout=0.5)
+
+
+@needs_hosts
+def test_the_box_is_kept_and_made_again_once_it_is_gone():
+    run(lambda comm: None, 2, on=hosts(2))
+    kept = box(2, 10**9)
+    run(lambda comm: None, 2, on=hosts(2))
+    assert box(2, 10**9) is kept and kept.alive
+    os.kill(kept.process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, kept.process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(CommError, match="the process that holds them has ended"):
+        kept.connection(0, 1)
+    assert run(lambda comm: comm.rank, 2, on=hosts(2)) == [0, 1]
+    assert box(2, 10**9) is not kept
+
+
+def outcome(program, *, without=()):
+    """What a program prints that runs without these capabilities (man capabilities) of root's."""
+
+    def drop():
+        for capability in without:
+            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], preexec_fn=drop, cwd=ROOT, text=True, capture_output=True
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+SETFCAP, SYS_ADMIN = 31, 21
+AS_USER = """
+from course.worlds import hosts, run
+from tests.worlds.netns.test_world import native_sum, reduce_often
+if why := hosts.available():
+    print(why)
+else:
+    print(run(native_sum, 3, 10, on=hosts(3))[0][0], len(run(reduce_often, 3, on=hosts(3))[0][0]))
+"""
+
+
+@needs_hosts
+@needs_root
+def test_as_an_ordinary_user():
+    said = outcome(AS_USER, without=[SYS_ADMIN])
+    if "kernel allows" in said:
+        pytest.skip(said)
+    assert said == "[3.0, 3.0] 5\n"
+
+
+@needs_root
+def test_where_the_kernel_forbids_it():
+    said = outcome(AS_USER, without=[SYS_ADMIN, SETFCAP])
+    assert said.startswith("this machine has no hosts in a box: the kernel allows network namesp")
+    assert said.count("\n") == 1 and "as root" in said
+
+
+def test_elsewhere_than_on_linux(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert hosts.available().endswith("network namespaces, which only Linux has")
+    with pytest.raises(CommError, match="only Linux"):
+        run(print, 7, on=hosts(7, rate="3gbit", oversubscribe=True))
+
+
+def test_without_its_programs():
+    with pytest.raises(OSError, match="there is no program ipp .install iproute2."):
+        ethernet.configure("ipp", [])
+
+
+@needs_hosts
+def test_what_a_program_says_is_passed_on():
+    with pytest.raises(OSError, match="^ip says: .*nonsense"):
+        ethernet.configure("ip", ["nonsense"])
+
+
+@pytest.mark.parametrize(("on", "ranks", "rule"), [
+    (hosts(4), 3, "4 hosts x 1 ranks make 4 ranks, but there are 3"),
+    (hosts(0), 1, "1 to 200 hosts of at least 1 rank, not 0 of 1"),
+    (hosts(2, 0), 1, "at least 1 rank, not 2 of 0"),
+    (hosts(2, rate="fast"), 2, '"100mbit", not \'fast\''),
+    (hosts(2, rate="0mbit"), 2, "not '0mbit'"),
+    (hosts(100), 100, "would mostly wait for one another"),
+])  # fmt: skip
+def test_hosts_that_cannot_be(on, ranks, rule):
+    with pytest.raises(ValueError, match=rule):
+        run(print, ranks, on=on)
+
+
+def test_rates():
+    assert [bits_per_s(rate) for rate in ("100mbit", "2.5gbit", "64kbit")] == [
+        10**8,
+        25 * 10**8,
+        64000,
+    ]
+    assert hosts(2, rate="1gbit").bytes_per_s == pytest.approx(119.55e6, rel=1e-4)
+
+
+BUSY = """
+import os, sys, time
+from course.worlds import hosts, run
+def busy(comm):
+    comm.barrier()
+    print(os.getpid(), os.stat("/proc/self/ns/net").st_ino)
+    sys.stdout.flush()
+    time.sleep(1000)
+run(busy, 2, on=hosts(2), live=True)
+"""
+
+
+def spaces() -> set:
+    """The network namespaces of all processes, those included that they only hold open."""
+    found = set()
+    for link in [
+        *pathlib.Path("/proc").glob("[0-9]*/ns/net"),
+        *pathlib.Path("/proc").glob("[0-9]*/fd/*"),
+    ]:
+        try:
+            where = os.readlink(link)
+        except OSError:
+            continue
+        found |= {where} if where.startswith("net:") else set()
+    return found
+
+
+def traces_on_machine() -> tuple:
+    return os.listdir("/sys/class/net"), pathlib.Path("/proc/self/mountinfo").read_text()
+
+
+@needs_hosts
+def test_nothing_is_left_of_a_process_that_is_killed():
+    before = traces_on_machine()
+    program = subprocess.Popen(
+        [sys.executable, "-c", BUSY], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    lines = [program.stdout.readline() for _ in range(2)]
+    family = psutil.Process(program.pid).children(recursive=True)
+    used = {f"net:[{line.split()[-1]}]" for line in lines}
+    assert len(family) == 5 and len(used & spaces()) == 2  # nursery, leader, two ranks, box
+    program.kill()
+    program.communicate()
+    psutil.wait_procs(family, 5)
+    assert not any(member.is_running() for member in family)
+    assert not used & spaces() and traces_on_machine() == before

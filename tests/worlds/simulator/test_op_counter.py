@@ -1,0 +1,116 @@
+"""Operations counted by torch's formulas, bytes by what an operation touches."""
+
+import functools
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from course.cluster.hardware import GTX_680
+from course.worlds import run
+from course.worlds.simulator.op_counter import Counter, roofline
+from tests.worlds.simulator.clusters import switched
+
+
+def counted(call):
+    """{operation: [flops, bytes]} of a call, and what it returned."""
+    found = []
+    with Counter(lambda *charge: found.append(charge), lambda: None):
+        value = call()
+    return found, value
+
+
+def test_a_product_costs_two_flops_for_each_pair_and_its_three_matrices():
+    a, b = torch.rand(3, 4), torch.rand(4, 5)
+    assert counted(lambda: a @ b)[0] == [("mm", 2 * 3 * 4 * 5, 4 * (12 + 20 + 15))]
+
+
+@pytest.mark.parametrize(
+    ("call", "charge"),
+    [
+        (lambda x: x.t()[1:].unsqueeze(0).detach(), []),
+        (lambda x: torch.empty_like(x).resize_(3), []),
+        (lambda x: x.add_(1), [("add_", 0, 2 * 48)]),
+        (lambda x: x.clone(), [("clone", 0, 2 * 48)]),
+        (lambda x: x.copy_(torch.zeros(4)), [("zeros", 0, 16), ("copy_", 0, 16 + 48)]),
+        (lambda x: x.zero_(), [("zero_", 0, 48)]),
+        (lambda x: torch.cat([x, x]), [("cat", 0, 4 * 48)]),
+        (lambda x: x.max(dim=0), [("max", 0, 48 + 16 + 32)]),
+        (lambda x: x.split(2), []),
+        (lambda x: x.normal_(), [("normal_", 0, 48)]),
+    ],
+)
+def test_bytes_are_those_that_are_read_and_written(call, charge):
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            assert counted(lambda: call(torch.empty(3, 4)))[0] == charge
+
+
+def net_and_input(device):
+    with torch.device(device):
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(),
+            torch.nn.Linear(8 * 15 * 15, 10),
+        )  # fmt: skip
+        return net, torch.zeros(4, 3, 32, 32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_flops_of_a_step_are_those_of_torch_s_own_counter(device):
+    net, x = net_and_input(device)
+    step = lambda: net(x).sum().backward()  # noqa: E731
+    with FlopCounterMode(display=False) as theirs:
+        step()
+    assert sum(flops for _, flops, _ in counted(step)[0]) == theirs.get_total_flops()
+
+
+def step_on_rank(comm):
+    net, x = net_and_input(comm.device)
+    net(x).sum().backward()
+
+
+def test_a_backward_pass_is_counted_on_its_rank():
+    world = switched(3)
+    run(step_on_rank, 3, on=world)
+    net, x = net_and_input("meta")
+    with FlopCounterMode(display=False) as theirs:
+        net(x).sum().backward()
+    assert [rank.flops for rank in world.record.ranks] == [theirs.get_total_flops()] * 3
+
+
+IN_PLACE = [
+    lambda x, y: x.add_(y), lambda x, y: x.mul_(2), lambda x, y: x.add_(y, alpha=2),
+    lambda x, y: x.copy_(y), lambda x, y: x.relu_(), lambda x, y: x.add_(y[0]),
+    lambda x, y: torch.minimum(x, y, out=x), lambda x, y: x.addcmul_(y, y), lambda x, y: x.t_(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(IN_PLACE)))
+def test_in_place_on_meta_has_the_shape_it_has_with_memory(number):
+    shapes = []
+    for device in ("cpu", "meta"):
+        x, y = torch.zeros(3, 4, device=device), torch.ones(3, 4, device=device)
+        out = counted(functools.partial(IN_PLACE[number], x, y))[1]
+        assert out is x
+        shapes.append((out.shape, out.stride(), out.dtype, out._version > 0))
+    assert shapes[0] == shapes[1]
+
+
+def test_in_place_on_meta_refuses_what_it_refuses_with_memory():
+    x = torch.zeros(3, device="meta")
+    with pytest.raises(RuntimeError, match="broadcast"):
+        counted(lambda: x.add_(torch.zeros(4, device="meta")))
+    with pytest.raises(RuntimeError, match="Promotion"):
+        counted(lambda: torch.zeros(3, dtype=torch.int32, device="meta").add_(x))
+
+
+def test_the_roofline_is_the_slower_of_arithmetic_and_memory():
+    assert roofline("mm", 3090e9, 1, GTX_680) == 1.0
+    assert roofline("add", 1, 192.3e9, GTX_680) == 1.0
+
+
+def test_gradients_flow_through_what_is_counted():
+    x = torch.arange(3.0, requires_grad=True)
+    _, y = counted(lambda: (x * x).sum())
+    y.backward()
+    assert x.grad.tolist() == [0, 2, 4]

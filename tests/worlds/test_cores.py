@@ -1,0 +1,73 @@
+import os
+import pathlib
+
+import pytest
+
+from course.worlds.cores import CGROUPS, cores, quotas
+
+AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def granted(folder, **files) -> list:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return list(quotas(folder))
+
+
+@pytest.mark.parametrize(
+    "text, quota",
+    [
+        ("150000 100000\n", [1.5]),
+        ("max 100000\n", []),
+        ("50000 100000", [0.5]),
+        ("nonsense", []),
+        ("", []),
+    ],
+)
+def test_a_quota_of_cgroups_2_is_counted_in_cores(tmp_path, text, quota):
+    assert granted(tmp_path, cpu_dot_max=text) == quota
+
+
+@pytest.mark.parametrize("text, quota", [("300000", [3]), ("-1", []), ("0", [])])
+def test_a_quota_of_cgroups_1_is_counted_in_cores(tmp_path, text, quota):
+    files = {"cpu__cpu_dot_cfs_quota_us": text, "cpu__cpu_dot_cfs_period_us": "100000\n"}
+    assert granted(tmp_path, **files) == quota
+
+
+def test_every_enclosing_group_counts(tmp_path, monkeypatch):
+    inner = tmp_path / "user" / "job"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("400000 100000")
+    (inner.parent / "cpu.max").write_text("200000 100000")
+    monkeypatch.setattr(pathlib.Path, "read_text", reading("0::/user/job\n"))
+    assert sorted(quotas(tmp_path)) == [2, 4]
+
+
+def reading(own):
+    """Path.read_text for a process that is in the group `own`."""
+    original = pathlib.Path.read_text
+    return lambda path: own if str(path) == "/proc/self/cgroup" else original(path)
+
+
+def test_the_least_counts_and_it_is_at_least_one(tmp_path):
+    assert cores(tmp_path / "absent") == AFFINITY
+    (tmp_path / "cpu.max").write_text("10000 100000")
+    assert cores(tmp_path) == 1
+    (tmp_path / "cpu.max").write_text(f"{AFFINITY * 1000_000} 100000")
+    assert cores(tmp_path) == AFFINITY
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_affinity_counts(tmp_path):
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert cores(tmp_path) == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_this_machine_has_some():
+    assert 1 <= cores(CGROUPS) <= AFFINITY

@@ -1,0 +1,407 @@
+import functools
+import math
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy
+import psutil
+import pytest
+import torch
+
+from course.comm import PeerLost
+from course.worlds import RankError, processes, run
+from course.worlds import run as launch
+from course.worlds.cores import cores
+from course.worlds.local import workers as crew_module
+from course.worlds.supervise import GRACE_S
+
+
+def whoami(comm, *args, **kwargs):
+    return comm.rank, comm.size, args, kwargs
+
+
+def test_values_come_back_by_rank():
+    for ranks in (1, 2, 3, 4):
+        said = run(whoami, ranks, "a", 2, key=[3])
+        assert said == [(rank, ranks, ("a", 2), {"key": [3]}) for rank in range(ranks)]
+
+
+# What may run
+
+
+def outer():
+    text = "closed over"
+
+    def inner(comm, n):
+        return text if n == 0 else inner(comm, n - 1)
+
+    return inner
+
+
+class Adder:
+    def __init__(self, amount):
+        self.amount = amount
+
+    def __call__(self, comm):
+        return comm.rank + self.amount
+
+    def method(self, comm):
+        return self(comm)
+
+
+FUNCTIONS = {
+    "closure": (lambda: functools.partial(outer(), n=2), ["closed over"] * 2),
+    "lambda": (lambda: lambda comm: comm.rank * 10, [0, 10]),
+    "partial": (lambda: functools.partial(lambda comm, a, b: a - b, b=1, a=4), [3, 3]),
+    "object": (lambda: Adder(5), [5, 6]),
+    "method": (lambda: Adder(6).method, [6, 7]),
+    "built in": (
+        lambda: repr,
+        ["<rank 0 of 2 in world, node 0>", "<rank 1 of 2 in world, node 0>"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_anything_that_can_be_called_runs(name):
+    make, expected = FUNCTIONS[name]
+    assert run(make(), 2) == expected
+
+
+def notebook(source):
+    """The variables of a notebook whose cells are `source`: its functions are in `__main__`."""
+    variables = {"__name__": "__main__"}
+    exec(textwrap.dedent(source), variables)
+    return variables
+
+
+def test_a_function_takes_along_what_it_uses_as_it_is_now():
+    cells = notebook("""
+        class Scale:
+            factor = 3
+
+        rate = 0.5
+        def helper(x): return x * Scale.factor
+        def step(comm): return helper(comm.rank) + rate
+    """)
+    assert run(cells["step"], 2) == [0.5, 3.5]
+    cells["rate"] = 0.25
+    cells["Scale"].factor = 4
+    assert run(cells["step"], 2) == [0.25, 4.25]
+
+
+def change_what_came_along(comm, values):
+    values.append(comm.rank)
+    return values
+
+
+def test_what_came_along_is_a_copy_of_each_rank():
+    values = [7]
+    assert run(change_what_came_along, 2, values) == [[7, 0], [7, 1]]
+    assert values == [7]
+
+
+SCRIPT = """
+    import pathlib, sys, torch
+    with open("imported", "a") as file:
+        file.write("once ")
+
+    import course.comm
+
+    class Point:
+        def __init__(self, x): self.x = x
+
+    offset = 40
+
+    def work(comm):
+        total = torch.tensor([float(comm.rank)])
+        comm.native.all_reduce(total)
+        main = sys.modules["__main__"]
+        return Point(total.item() + offset), pathlib.Path(main.__file__).name
+
+    if sys.argv[1:] == ["fail"]:
+        course.comm.run(lambda comm: missing, 2)
+    points, mains = zip(*course.comm.run(work, 2))
+    print([point.x for point in points], set(mains), all(type(p) is Point for p in points))
+"""
+
+
+def script(tmp_path, *arguments):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(crew_module.__file__)))
+    command = [sys.executable, "-W", "error", str(path), *arguments]
+    environment = os.environ | {"PYTHONPATH": root}
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+
+def test_a_script_needs_no_guard_and_is_never_imported(tmp_path):
+    done = script(tmp_path)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "[41.0, 41.0] {'nursery.py'} True\n"
+    assert (tmp_path / "imported").read_text() == "once "
+
+
+def test_a_script_whose_rank_failed_fails(tmp_path):
+    done = script(tmp_path, "fail")
+    assert done.returncode == 1
+    assert "rank 0 failed: NameError: name 'missing' is not defined" in done.stderr
+    assert "course.comm.run(lambda comm: missing, 2)" in done.stderr
+
+
+# Where it runs
+
+
+def surroundings(comm):
+    import marked
+
+    return os.getcwd(), marked.value, os.environ.get("COURSE_MARK"), "COURSE_GONE" in os.environ
+
+
+def test_directory_path_and_environment_are_those_of_this_call(tmp_path, monkeypatch):
+    for turn in ("first", "second"):
+        here = tmp_path / turn
+        here.mkdir()
+        (here / "marked.py").write_text(f"value = {turn!r}")
+        with monkeypatch.context() as now:
+            now.chdir(here)
+            now.syspath_prepend("" if turn == "second" else str(here))
+            now.setenv("COURSE_MARK", turn)
+            if turn == "first":
+                now.setenv("COURSE_GONE", "soon")
+            said = run(surroundings, 2)
+        assert said == [(str(here), turn, turn, turn == "first")] * 2
+
+
+def inside(comm):
+    main, arguments = sys.modules["__main__"].__file__, sys.argv
+    standard_input = sys.stdin.read()
+    return os.path.basename(main), len(arguments), standard_input, torch.get_num_threads()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_rank_is_a_process_of_its_own_with_its_share_of_the_cores(ranks):
+    expected = ("nursery.py", 2, "", max(1, cores() // ranks))
+    assert run(inside, ranks) == [expected] * ranks
+    assert len({os.getpid(), *run(lambda comm: os.getpid(), ranks)}) == ranks + 1
+
+
+def draws(comm):
+    numbers = [torch.rand(()).item(), random.random(), numpy.random.rand()]
+    return numbers
+
+
+def test_random_numbers_differ_between_ranks_and_not_between_runs():
+    first, second = run(draws, 3), run(draws, 3)
+    assert first == second
+    for numbers in zip(*first):
+        assert len(set(numbers)) == 3
+
+
+def poses(comm):
+    return comm.node, comm.nodes
+
+
+def test_ranks_pose_as_being_on_several_nodes():
+    assert run(poses, 4, on=processes(nodes=[0, 0, 1, 1])) == [
+        (node, (0, 0, 1, 1)) for node in (0, 0, 1, 1)
+    ]
+
+
+def test_there_may_be_more_ranks_than_cores(monkeypatch):
+    monkeypatch.setattr(launch, "cores", lambda: 1)
+    assert run(whoami, 4)[3][:2] == (3, 4)
+    with pytest.raises(
+        ValueError,
+        match=r"^5 ranks on 1 cores would mostly wait for one another: at most 4 run here, unless "
+        r"you pass on=processes\(oversubscribe=True\)$",
+    ):
+        run(whoami, 5)
+    assert run(whoami, 6, on=processes(oversubscribe=True))[5][:2] == (5, 6)
+    monkeypatch.setattr(launch, "cores", lambda: 3)
+    assert run(whoami, 6)[5][:2] == (5, 6)
+
+
+# What comes back
+
+
+def large_result(comm):
+    return torch.full([12_500_000], float(comm.rank)), "x" * 100
+
+
+def test_a_result_may_be_large():
+    for rank, (x, text) in enumerate(run(large_result, 2)):
+        assert x.shape == (12_500_000,) and x.eq(rank).all() and text == "x" * 100
+
+
+def test_an_argument_may_be_large():
+    x = torch.arange(6_250_000)
+    assert run(lambda comm, x: x.sum().item(), 2, x) == [x.sum().item()] * 2
+
+
+def test_runs_may_be_under_way_at_once():
+    values = {}
+
+    def start(number):
+        values[number] = run(lambda comm: (comm.barrier(), number, comm.rank)[1:], 2)
+
+    threads = [threading.Thread(target=start, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert values == {number: [(number, 0), (number, 1)] for number in range(4)}
+
+
+# What is left
+
+
+def offspring(comm, fail):
+    child = subprocess.Popen(["sleep", "1000"])
+    if fail and comm.rank == 0:
+        raise RuntimeError("on purpose")
+    return child.pid
+
+
+def running(pid) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone(pids) -> bool:
+    """Whether all of these processes end within a while; we cannot wait for them as a parent."""
+    end = time.monotonic() + 10
+    while any(running(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not any(running(pid) for pid in pids)
+
+
+def ranks_alive():
+    """All processes that were started for runs, without the nursery, which stays."""
+    own, all_ = psutil.Process().children(), psutil.Process().children(recursive=True)
+    return [child.pid for child in all_ if child not in own and running(child.pid)]
+
+
+def test_what_ranks_have_started_ends_with_their_run():
+    pids = run(offspring, 2, False)
+    assert gone(pids) and gone(ranks_alive())
+
+
+def test_nothing_is_left_of_a_run(tmp_path):
+    run(whoami, 2)
+    files, threads = psutil.Process().num_fds(), threading.active_count()
+    for _ in range(3):
+        run(whoami, 3)
+        with pytest.raises(RankError):
+            run(offspring, 2, True)
+        with pytest.raises(ValueError, match="cannot be sent"):
+            run(whoami, 2, threading.Lock())
+    assert psutil.Process().num_fds() == files
+    assert threading.active_count() == threads
+    assert gone(ranks_alive())
+
+
+@pytest.mark.parametrize("interrupted", ["reserve", "frame"])  # before and after their forks
+def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
+    """The first launcher had nobody to stop a crew whose making was interrupted."""
+    run(whoami, 2)
+    assert gone(ranks_alive())
+
+    def interrupt(*args):
+        end = time.monotonic() + 10
+        while not ranks_alive() and time.monotonic() < end:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crew_module, interrupted, interrupt)
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps its last error
+        run(whoami, 3)
+    assert gone(ranks_alive())
+    del kept
+
+
+def end_the_leader(comm):
+    if comm.rank == 0:
+        os.kill(os.getppid(), 9)
+    comm.barrier()
+    while True:
+        time.sleep(1)
+
+
+def test_a_run_whose_leader_is_killed_fails_and_the_next_one_does_not():
+    """The first launcher then waited for ever for news from nobody."""
+    with pytest.raises(RankError, match="was ended by SIGKILL"):
+        run(end_the_leader, 2)
+    assert gone(ranks_alive())
+    assert run(whoami, 2)[1][:2] == (1, 2)
+
+
+def test_a_nursery_that_is_killed_is_replaced():
+    run(whoami, 1)
+    (nursery,) = [p for p in psutil.Process().children() if "nursery.py" in " ".join(p.cmdline())]
+    nursery.kill()
+    assert gone([nursery.pid])
+    assert run(whoami, 2)[1][:2] == (1, 2)
+
+
+QUIET = """
+    import os, select, socket, sys
+    from course.worlds.local.fork_server import QUIET_S, use_the_quiet
+    nursery, notebook = socket.socketpair()
+    if "leader" in sys.argv and os.fork() == 0:
+        select.select([], [], [], 2 * QUIET_S)
+        notebook.send(b"r")
+        os._exit(0)
+    if "asked" in sys.argv:
+        notebook.send(b"r")
+    use_the_quiet(nursery)
+    print("torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("busy", ["", "leader", "asked"])
+def test_the_nursery_imports_what_an_optimiser_needs_once_nobody_needs_the_nursery(busy):
+    """In each rank it took 1.3 s of processor time."""
+    command = [sys.executable, "-c", textwrap.dedent(QUIET), busy]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == f"{not busy}\n"
+
+
+def test_a_run_within_a_run():
+    def both(comm):
+        return run(lambda inner: (comm_rank, inner.rank), 2) if (comm_rank := comm.rank) else None
+
+    assert run(both, 2) == [None, [(1, 0), (1, 1)]]
+    assert gone(ranks_alive())
+
+
+def outlives(comm, seconds):
+    """Rank 0 ends at once; rank 1 hears of it, and returns so much later."""
+    if comm.rank == 0:
+        os._exit(3)
+    with pytest.raises(PeerLost):
+        comm.recv(torch.empty(1), 0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "done"
+
+
+def test_the_others_may_go_on_for_as_long_as_they_are_given():
+    def error(seconds, **options):
+        with pytest.raises(RankError, match="rank 0 exited with status 3") as caught:
+            run(outlives, 2, seconds, **options)
+        return caught.value
+
+    patient = error(1.5 * GRACE_S, on=processes(grace_s=math.inf))
+    assert patient.values == {1: "done"} and not patient.running
+    hasty = error(1000, on=processes(grace_s=0))
+    assert hasty.values == {} and list(hasty.running) == [1]
+    with pytest.raises(ValueError, match="grace_s is a number of seconds, 0 or more, not -1"):
+        run(outlives, 2, 0, on=processes(grace_s=-1))
