@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "classroom": "comm worlds collectives learning parallel cluster",
 }
 # No two rooms need each other: what of worlds/ its rooms may import, and what imports them.
-ENTRANCES = ("course.worlds", "course.worlds.run")
+ENTRANCES = ("course.worlds", "course.worlds.launch")
 
 LARGEST = {  # lines of code
     "comm": 550, "worlds": 3300, "collectives": 750, "learning": 2000, "parallel": 3000,
@@ -138,10 +138,10 @@ def test_an_import_that_points_up_is_found(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     for place, line in (
         ("collectives/basic.py", "from course.worlds import run"),
-        ("comm/trace.py", "from course.worlds.run import run"),
+        ("comm/trace.py", "from course.worlds.launch import run"),
         ("worlds/sockets/stream.py", "from course.worlds.local.rank import live"),
         ("worlds/simulator/rank.py", "import course.worlds.sockets.stream"),
-        ("worlds/local/rank.py", "from course.worlds.run import run"),
+        ("worlds/local/rank.py", "from course.worlds.launch import run"),
     ):
         path = tmp_path / "course" / place
         path.parent.mkdir(parents=True, exist_ok=True)

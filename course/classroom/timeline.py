@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 def calls_beside(trace, rank, what, start=0.0, end=math.inf, unit_s=1.0) -> list[Piece]:
     """The calls that `rank` of a run did beside its own work between the seconds `start` and `end`,
     each with its number; times in units of `unit_s`, counted from `start`."""
-    calls = [e for e in trace.events if e.rank == rank and e.peer < 0 and "beside" in e.call]
+    calls = [e for e in trace.events if e.rank == rank and e.peer < 0 and e.background]
     spans = [
         ((call.start - start) / unit_s, (call.end - start) / unit_s)
         for call in calls

@@ -45,9 +45,8 @@ def all_reduce(comm, x, op="sum", *, algorithm="ring", segment_bytes=None, fabri
 def chosen(comm, x, fabric=HERE) -> Choice:
     """What `auto` does with `x` on these ranks, and why."""
     required(x, "what is reduced", comm.rank)
-    with comm.common() as common:
-        if common is None or x.device.type != "cpu":
-            fabric = fabric._replace(memory=None)
+    if comm.node_memory() is None or x.device.type != "cpu":
+        fabric = fabric._replace(memory=None)
     return choose(comm.nodes, x.numel(), x.element_size(), fabric)
 
 

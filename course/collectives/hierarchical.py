@@ -5,6 +5,7 @@ once, however many ranks the node has.  Inside, the ranks of a node use the memo
 where they share none, they send messages round a ring.
 """
 
+import contextlib
 from itertools import groupby, zip_longest
 
 from course.collectives.ring import around, pass_on, ring_steps
@@ -26,9 +27,9 @@ def by_nodes(comm, flat, how, segment):
     everywhere = rings(comm.nodes)
     chunks = flat.tensor_split(min(map(len, everywhere)))
     inside = next(ring for ring in everywhere if comm.rank in ring)
-    with comm.common() as common:
-        if common and flat.device.type == "cpu":
-            way = Memory(comm, inside, chunks, common)
+    with comm.node_memory() or contextlib.nullcontext() as memory:
+        if memory and flat.device.type == "cpu":
+            way = Memory(comm, inside, chunks, memory)
         else:
             way = Messages(comm, inside, chunks, segment)
         way.add(how._replace(after=lambda part, p: part))
@@ -65,11 +66,11 @@ class Memory:
     Between two meetings a piece of every chunk is moved, so small that it stays in the cache.
     """
 
-    def __init__(self, comm, ring, chunks, common):
-        self.rank, self.ring, self.meet, self.rounds = comm.rank, ring, common.meet, 0
+    def __init__(self, comm, ring, chunks, memory):
+        self.rank, self.ring, self.barrier, self.rounds = comm.rank, ring, memory.barrier, 0
         self.owners = [owner(ring, number) for number in range(len(chunks))]
-        dtype, places = chunks[0].dtype, common.places
-        self.halves = {rank: places[rank].view(2, -1).view(dtype) for rank in ring}
+        dtype, buffers = chunks[0].dtype, memory.buffers
+        self.halves = {rank: buffers[rank].view(2, -1).view(dtype) for rank in ring}
         self.length = self.halves[comm.rank].shape[1] // len(chunks)
         cut = [chunk.split(self.length) for chunk in chunks] if len(ring) > 1 else []
         self.pieces = [list(enumerate(row)) for row in zip_longest(*cut, fillvalue=chunks[0][:0])]
@@ -81,7 +82,7 @@ class Memory:
             for number, piece in row:
                 if self.owners[number] != self.rank:
                     self._place(self.rank, piece, number).copy_(piece)
-            self.meet()
+            self.barrier()
             for number, piece in row:
                 for rank in others if self.owners[number] == self.rank else ():
                     how.combine(piece, self._place(rank, piece, number))
@@ -93,13 +94,13 @@ class Memory:
             for number, piece in row:
                 if self.owners[number] == self.rank:
                     self._place(self.rank, piece, number).copy_(piece)
-            self.meet()
+            self.barrier()
             for number, piece in row:
                 if self.owners[number] != self.rank:
                     piece.copy_(self._place(self.owners[number], piece, number))
             self.rounds += 1
         if self.pieces:
-            self.meet()  # nobody reads any more
+            self.barrier()  # nobody reads any more
 
     def _place(self, rank, piece, number):
         """Where on its ground a rank has its piece of chunk `number` in this round."""

@@ -1,26 +1,26 @@
-"""Tensors on loan: from `isend` or `irecv` to its `wait()` a tensor belongs to the message."""
+"""Buffers in flight: from `isend` or `irecv` to its `wait()` a tensor belongs to the message."""
 
 import torch
 
 
-class Loans:
-    """What one rank's messages have borrowed and not yet given back."""
+class BuffersInFlight:
+    """The tensors that one rank's messages own until they are waited for."""
 
     def __init__(self, rank: int):
         self.rank, self.by_memory, self.versions = rank, {}, {}
 
-    def lend(self, handle):
-        """Lend a handle its tensor.  Raises ValueError if it lands where another is at work."""
-        lent = self.by_memory.setdefault(_memory(handle.tensor), [])
-        for other in lent:
+    def claim(self, handle):
+        """Give a handle its tensor.  Raises ValueError if it lands where another is at work."""
+        claimed = self.by_memory.setdefault(_memory(handle.tensor), [])
+        for other in claimed:
             landing = "recv" in (handle.operation, other.operation)
             if landing and other.posted and overlap(handle.tensor, other.tensor):
                 raise ValueError(f"rank {self.rank}: {handle} would share memory with {other}, "
                                  "whose wait() has not been called")  # fmt: skip
-        lent.append(handle)
+        claimed.append(handle)
         self.versions[handle] = _version(handle.tensor)
 
-    def give_back(self, handle):
+    def release(self, handle):
         """The program waits for it.  Raises ValueError if it has changed what was being sent."""
         if handle not in self.versions:
             return
@@ -31,7 +31,7 @@ class Loans:
         if handle.operation == "send" and before != _version(handle.tensor):
             raise ValueError(f"rank {self.rank} changed its tensor between {handle} and the wait()")
 
-    def settle(self):
+    def check_none_left(self):
         """The rank's function has returned.  Raises ValueError for a receive that nobody awaits."""
         for handle in self.versions:
             if handle.operation == "recv" and handle.posted:

@@ -2,28 +2,28 @@
 
 Every distributed algorithm of this package is a function whose first argument is a communicator.
 With it a rank asks who it is (`rank`, `size`, `node`), moves tensors (`send`, `recv`, `exchange`,
-`isend`, `irecv`), forms smaller groups (`split`), and lets whole calls run beside its own work
-(`begin`).  What carries the tensors is the *wire*
-underneath: sockets between processes, or whatever else offers the same few calls.
+`isend`, `irecv`), forms smaller groups (`split`), and lets whole calls run in the background of
+its own work (`submit`).  What carries the tensors is the *transport* underneath (`transport.py`).
 """
 
 import contextlib
 import itertools
 import json
 import operator
-import zlib
+from typing import NamedTuple
 
 import torch
 
-from course.comm.buffers import Loans
+from course.comm.buffers import BuffersInFlight
 from course.comm.errors import CommMismatch, differing
+from course.comm.node_memory import NodeMemory
 from course.comm.tensors import CODES, describe, required, writable
 from course.comm.trace import Event
-from course.comm.transport import Envelope
+from course.comm.transport import Envelope, group_id, in_background
 
 ANY = "any rank"
 LAST_TAG = 2**31 - 1
-BESIDE = ", beside"
+BACKGROUND = "background"  # a step of the path by which a group came to be
 
 
 class Handle:
@@ -32,7 +32,7 @@ class Handle:
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
         self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
-        self.call, self.start = comm._label, comm._wire.clock()
+        self.call, self.start = comm.call, comm._transport.clock()
 
     def wait(self):
         """Block until the message is through; for a receive, returns the rank it came from.
@@ -40,12 +40,12 @@ class Handle:
         Raises CommMismatch, CommTimeout, PeerLost.
         """
         if not self._done:
-            self._comm._loans.give_back(self)
-            self._comm._wire.wait(self._request, self)
+            self._comm._buffers.release(self)
+            self._comm._transport.wait(self._request, self)
             self._done = True
             if self.operation == "recv" and self._request.unload:
                 self._request.unload()
-            self._comm._record(self)
+            self._comm._metered(self)
         if self.operation == "send":
             return None
         if self.peer != ANY:  # to find it among many members takes long
@@ -64,34 +64,25 @@ class Handle:
         return f"{self.operation} {way} {peer} ({what}){within}"
 
 
-class Begun:
+class Future:
     """A call that runs beside its rank's own work; what it works on is its own until `wait()`."""
 
-    def __init__(self, companion, call):
-        self._companion, self._work = companion, companion.begin(call)
+    def __init__(self, background, call):
+        self._background, self._task = background, background.submit(call)
 
     def wait(self):
         """Block until the call has returned: its value.  Raises what it has raised."""
-        self._companion.join(self._work)
-        if self._work.error:
-            raise self._work.error
-        return self._work.value
+        self._background.join(self._task)
+        if self._task.error:
+            raise self._task.error
+        return self._task.value
 
 
-class Common:
-    """`places` [bytes] by rank: each rank of this node writes its own and reads all."""
+class Call(NamedTuple):
+    """A collective call that a rank is in: which one of its group (0: none), and in words."""
 
-    def __init__(self, comm, ground):
-        self._comm, self._ground = comm, ground
-        ranks = enumerate(comm.members)
-        self.places = {r: ground.places[m] for r, m in ranks if m in ground.places}
-
-    def meet(self):
-        """Return once all ranks of this node are here: what they wrote before can be read after
-        it.  Cost: no message.  Raises CommTimeout, PeerLost, CommError."""
-        comm = self._comm
-        peers = [comm.members[rank] for rank in self.places if rank != comm.rank]
-        self._ground.meet(peers, f"a meeting of node {comm.node} within {comm._label}")
+    number: int = 0
+    label: str = ""
 
 
 class Communicator:
@@ -101,13 +92,32 @@ class Communicator:
     has accepted it, and every collective begins with all ranks saying which call they are in.
     """
 
-    def __init__(self, wire, members, nodes, name="world", loans=None):
-        self._wire, self.members, self.nodes, self.name = wire, tuple(members), tuple(nodes), name
-        self.rank, self.size = self.members.index(wire.rank), len(self.members)
-        self.node, self.device, self.checked = self.nodes[self.rank], wire.device, wire.checked
-        self._group = zlib.crc32(name.encode()) & ~1 | (BESIDE in name)  # odd: beside
-        self._numbers, self._number, self._label = itertools.count(1), 0, ""
-        self._companion, self._loans = None, loans or Loans(wire.rank)
+    def __init__(self, transport, members, nodes, name="world", *, path=(), buffers=None):
+        self._transport, self.members, self.nodes = transport, tuple(members), tuple(nodes)
+        self.rank, self.size, self.name = self.members.index(transport.rank), len(members), name
+        self._path, self._numbers, self._call = path, itertools.count(1), Call()
+        self._group = group_id(path, BACKGROUND in path)
+        self._background, self._buffers = None, buffers or BuffersInFlight(transport.rank)
+
+    @property
+    def node(self) -> int:
+        """The machine that this rank is on."""
+        return self.nodes[self.rank]
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's tensors are best put."""
+        return self._transport.device
+
+    @property
+    def checked(self) -> bool:
+        """Whether every message and every call is compared between ranks."""
+        return self._transport.checked
+
+    @property
+    def call(self) -> str:
+        """The collective call that this rank is in, in words; nothing outside of one."""
+        return self._call.label
 
     def __repr__(self):
         return f"<rank {self.rank} of {self.size} in {self.name}, node {self.node}>"
@@ -139,8 +149,8 @@ class Communicator:
         try:
             self.isend(x, dst, tag).wait()
         except Exception:
-            self._wire.give_up(incoming._request)
-            self._loans.give_back(incoming)
+            self._transport.cancel(incoming._request)
+            self._buffers.release(incoming)
             raise
         return incoming.wait()
 
@@ -148,10 +158,11 @@ class Communicator:
         """Begin to send `x` to `dst`; leave `x` as it is until the handle's `wait()`."""
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
-        handle, confirm = Handle(self, "send", dst, x, tag), self.checked and not self._number
-        if confirm:
-            self._loans.lend(handle)
-        handle._request = self._wire.send_tensor(peer, envelope, x, confirm)
+        handle = Handle(self, "send", dst, x, tag)
+        synchronous = self.checked and not self._call.number
+        if synchronous:
+            self._buffers.claim(handle)
+        handle._request = self._transport.send_tensor(peer, envelope, x, synchronous)
         return handle
 
     def irecv(self, out, src, tag: int = 0) -> Handle:
@@ -159,16 +170,16 @@ class Communicator:
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
         handle = Handle(self, "recv", src, out, tag)
-        if self.checked and not self._number:
-            self._loans.lend(handle)
-        handle._request = self._wire.receive_tensor(peers, self._envelope(out, tag), out)
+        if self.checked and not self._call.number:
+            self._buffers.claim(handle)
+        handle._request = self._transport.receive_tensor(peers, self._envelope(out, tag), out)
         return handle
 
     # All ranks together
 
     def clock(self) -> float:
         """Seconds by this world's clock: the machine's, or the imagined cluster's."""
-        return self._wire.clock()
+        return self._transport.clock()
 
     def barrier(self):
         """Return once every rank has called it.  Cost: ceil(lg p) steps of empty messages."""
@@ -186,35 +197,37 @@ class Communicator:
         In checked mode all ranks first say which call, tensors and details (root, op, ...) they
         are in.  Raises CommMismatch on every rank if they differ.
         """
-        if self._number:  # a part of the collective that this rank is in already
+        if self._call.number:  # a part of the collective that this rank is in already
             yield
             return
         number = next(self._numbers)
-        label, start = self._name_call(name, number, tensors, details), self._wire.clock()
+        label, start = self._name_call(name, number, tensors, details), self._transport.clock()
         if self.checked:
-            self._share(number, label)
-        self._number, self._label = number, label
+            self._roll_call(number, label)
+        self._call = Call(number, label)
         try:
             yield
         finally:
-            self._number, self._label = 0, ""
-        self._note(name, -1, 0, 0, start, label)
+            self._call = Call()
+        self._traced(name, -1, 0, 0, start, label)
 
     def split(self, color, key=None):
         """The communicator of all ranks that gave the same `color`, in the order of `key` (else
         of rank); None for a rank whose color is None.  Collective over this communicator."""
-        mine = self._ticket(color, self.rank if key is None else key)
+        mine = self._split_key(color, self.rank if key is None else key)
         number = next(self._numbers)
-        everyone = [json.loads(said) for said in self._share(number, f"split #{number}", mine)]
+        everyone = [json.loads(said) for said in self._roll_call(number, f"split #{number}", mine)]
         color = everyone[self.rank][0]
         chosen = sorted(entry[1:] for entry in everyone if entry[0] == color)
         if color is None:
             return None
         members, nodes = zip(*[(self.members[r], self.nodes[r]) for _, r in chosen])
-        name = f"{self.name}/{number}:{color}"
-        return Communicator(self._wire, members, nodes, name, self._loans)
+        color, _, _ = everyone[chosen[0][1]]  # as one of them spells it: 1 is 1.0, and True
+        name, path = f"{self.name}/{number}:{color}", (*self._path, number, json.dumps(color))
+        again = {"path": path, "buffers": self._buffers}
+        return Communicator(self._transport, members, nodes, name, **again)
 
-    def _ticket(self, color, key) -> str:
+    def _split_key(self, color, key) -> str:
         try:
             return json.dumps([color, operator.index(key), self.rank], default=operator.index)
         except TypeError:
@@ -223,37 +236,29 @@ class Communicator:
                 f"whole number, not {color!r} and {key!r}"
             ) from None
 
-    def begin(self, fn, *args, **kwargs) -> Begun:
-        """Run `fn(comm, *args)` beside this rank's own work, after all that was begun before.
+    def submit(self, fn, *args, **kwargs) -> Future:
+        """Run `fn(comm, *args)` beside this rank's own work, after all that was submitted before.
 
-        That `comm` has the same ranks and messages of its own.  All ranks begin the same calls in
+        That `comm` has the same ranks and messages of its own.  All ranks submit the same calls in
         the same order.  Leave the arguments alone until the `wait()` of what this returns.
         """
-        if self._companion is None:
-            wire, name = self._wire.companion(), self.name + BESIDE
-            self._companion = Communicator(wire, self.members, self.nodes, name)
-        comm = self._companion
+        if self._background is None:
+            name, path = f"{self.name}, in the background", (*self._path, BACKGROUND)
+            transport = self._transport.background(self._group)
+            self._background = Communicator(transport, self.members, self.nodes, name, path=path)
+        comm = self._background
 
         def call():
             value = fn(comm, *args, **kwargs)
-            comm._loans.settle()
+            comm._buffers.check_none_left()
             return value
 
-        return Begun(comm._wire, call)
+        return Future(comm._transport, call)
 
-    @contextlib.contextmanager
-    def common(self):
-        """The memory that the ranks of each node share, as a `Common` (None where they share none,
-        and beside a smaller group).  An error within it makes it useless from then on."""
-        own, beside = getattr(self._wire, "grounds", (None, None))
-        world = self.name == "world" + BESIDE  # the groups' calls beside run at the same time
-        ground = own if BESIDE not in self.name else beside if world else None
-        try:
-            yield ground and Common(self, ground)
-        except BaseException:
-            if ground:
-                ground.leave()
-            raise
+    def node_memory(self) -> NodeMemory | None:
+        """The memory that the ranks of each node share; None where they share none."""
+        window = self._transport.node_memory()
+        return window and NodeMemory(self, window)
 
     @property
     def native(self):
@@ -261,37 +266,39 @@ class Communicator:
 
         Collective over the world the first time it is asked for.
         """
-        return self._wire.native(self)
+        return self._transport.native(self)
 
     @property
     def meter(self):
         """What this rank has sent and received so far: exact bytes and messages, payload only."""
-        return self._wire.meter
+        return self._transport.meter
 
     def finish(self):
         """Wait for all that this rank has begun to send; it takes part in nothing after that."""
-        self._loans.settle()
-        self._wire.finish()
+        self._buffers.check_none_left()
+        self._transport.finish()
 
-    def abandon(self):
+    def abort(self):
         """Let the others know that this rank has failed."""
-        self._wire.abandon()
+        self._transport.abort()
 
     @property
     def events(self) -> list:
         """What this rank has done so far, as trace events."""
-        return [] if self._wire.trace is None else self._wire.trace
+        return self._transport.trace or []
 
     # Behind the calls
 
-    def _tell(self, text: str) -> list[str]:
-        """What every rank has to say, in the order of ranks."""
+    def gather_texts(self, text: str) -> list[str]:
+        """What every rank has to say, in the order of ranks.  Collective."""
         number = next(self._numbers)
-        return self._share(number, f"agreement #{number}", text)
+        return self._roll_call(number, f"agreement #{number}", text)
 
-    def _share(self, number, label, text="") -> list[str]:
+    def _roll_call(self, number, label, text="") -> list[str]:
         """What every rank says of call `number`; all must be in the same one."""
-        said = self._wire.share(self._group, number, self.members, f"{label}\n{text}", label)
+        said = self._transport.roll_call(
+            self._group, number, self.members, f"{label}\n{text}", label
+        )
         labels, texts = zip(*[entry.split("\n", 1) for entry in said])
         if len(set(labels)) > 1:
             raise CommMismatch(differing(dict(zip(self.members, labels))))
@@ -307,7 +314,7 @@ class Communicator:
         if not (isinstance(tag, int) and 0 <= tag <= LAST_TAG):
             rule = f"a tag is a whole number from 0 to {LAST_TAG}"
             raise ValueError(f"rank {self.rank}: {rule}, not {tag!r}")
-        return Envelope(self._group, self._number, tag, CODES[x.dtype], x.nbytes)
+        return Envelope(self._group, self._call.number, tag, CODES[x.dtype], x.nbytes)
 
     def _member(self, rank, verb) -> int:
         """The world's number of one of this group's ranks."""
@@ -319,17 +326,18 @@ class Communicator:
         ranks = "the only rank is 0" if self.size == 1 else f"the ranks are 0 to {self.size - 1}"
         raise ValueError(f"rank {self.rank} cannot {verb} rank {rank!r}: {ranks}")
 
-    def _record(self, handle):
+    def _metered(self, handle):
         """Meter and trace a message that is through."""
         nbytes = handle.tensor.nbytes
-        self._wire.meter.count(handle.operation, nbytes)
-        if self._wire.trace is not None:
+        self._transport.meter.count(handle.operation, nbytes)
+        if self._transport.trace is not None:
             source = getattr(handle._request, "source", None)
             peer = self.members[handle.peer] if source is None else source
-            self._note(handle.operation, peer, handle.tag, nbytes, handle.start, handle.call)
+            self._traced(handle.operation, peer, handle.tag, nbytes, handle.start, handle.call)
 
-    def _note(self, operation, peer, tag, nbytes, start, call):
+    def _traced(self, operation, peer, tag, nbytes, start, call):
         """Trace what has just ended, unless this world's trace was not asked for."""
-        if self._wire.trace is not None:
-            event = operation, peer, tag, nbytes, start, self._wire.clock(), call
-            self._wire.trace.append(Event(self.members[self.rank], *event))
+        if self._transport.trace is not None:
+            event = operation, peer, tag, nbytes, start, self._transport.clock(), call
+            background = in_background(self._group)
+            self._transport.trace.append(Event(self._transport.rank, *event, background))

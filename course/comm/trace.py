@@ -12,7 +12,7 @@ class Event(NamedTuple):
     """Something that one rank did: a `send` or `recv` with a peer, or a whole collective (peer -1).
 
     `start` and `end` are seconds on one clock for all ranks of a machine; `call` says of which
-    collective a message is a part.
+    collective a message is a part, `background` whether the rank did it beside its own work.
     """
 
     rank: int
@@ -23,6 +23,7 @@ class Event(NamedTuple):
     start: float
     end: float
     call: str = ""
+    background: bool = False
 
 
 class Message(NamedTuple):

@@ -1,8 +1,18 @@
-"""The contract of a world."""
+"""The contract of a world: what the communicator asks of whatever carries its messages.
 
-from typing import NamedTuple
+A world gives each of its ranks a `Transport`; the communicator adds groups, names and checks to it.
+Whether bytes, shared memory or virtual time lie behind it, no algorithm can tell.
+`tests/worlds/test_transport.py` holds every world to this contract.
+"""
 
+import hashlib
+from typing import NamedTuple, Protocol
+
+import torch
+
+from course.comm.task import Task
 from course.comm.tensors import DTYPES, describe
+from course.comm.trace import Meter
 
 NODE_MEMORY_BYTES = 8 << 20  # that a rank can write for the others of its node
 
@@ -19,3 +29,64 @@ class Envelope(NamedTuple):
     def __str__(self):
         dtype = DTYPES[self.dtype]
         return f"{describe(dtype, [self.nbytes // dtype.itemsize])}, tag {self.tag}"
+
+
+def group_id(path: tuple, background: bool) -> int:
+    """The number by which envelopes know the group that was split off by the steps of `path`: the
+    same on all its ranks, another for every other group of theirs.  Odd: in the background."""
+    digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") & ~1 | background
+
+
+WORLD = group_id((), False)
+
+
+def in_background(group: int) -> bool:
+    """Whether messages of a group may still come while its rank waits for something else."""
+    return bool(group & 1)
+
+
+class Request(Protocol):
+    """What can be waited for: a message on its way out, or a place for one."""
+
+    done: bool
+    source: int | None  # of a receive: the world's number of the rank that it came from
+    unload: object  # of a receive: moves what has landed to where it was wanted, or None
+
+
+class Window(Protocol):
+    """Memory that the ranks of one node share."""
+
+    buffers: dict[int, torch.Tensor]  # by the world's numbers: each rank writes its own
+
+    def barrier(self, peers, operation: str): ...
+    def poison(self): ...
+
+
+class Transport(Protocol):
+    """One rank's way to the others.  `operation` says in words, for errors, what is waited for."""
+
+    rank: int
+    device: torch.device
+    checked: bool
+    meter: Meter
+    trace: list | None  # None: nobody has asked for it
+
+    def clock(self) -> float: ...
+    def send_tensor(self, peer: int, envelope: Envelope, x, synchronous: bool) -> Request: ...
+    def receive_tensor(self, peers, envelope: Envelope, out) -> Request: ...
+    def wait(self, request: Request, operation): ...  # CommTimeout, PeerLost, CommMismatch
+    def cancel(self, request: Request): ...
+    def roll_call(self, group: int, call: int, members, text: str, operation) -> list[str]: ...
+    def background(self, group: int) -> "Background": ...
+    def node_memory(self) -> Window | None: ...
+    def native(self, comm): ...
+    def finish(self): ...
+    def abort(self): ...
+
+
+class Background(Transport, Protocol):
+    """The same rank's way to the others from a thread that runs beside it."""
+
+    def submit(self, call) -> Task: ...
+    def join(self, task: Task): ...

@@ -1,4 +1,4 @@
-"""Weights: all that a model learns as one flat tensor, to be averaged and sent in one piece."""
+"""All that a model learns as one flat tensor, to be averaged and sent in one piece."""
 
 import contextlib
 import hashlib
@@ -8,7 +8,7 @@ import torch
 from course.collectives import all_gather, broadcast
 
 
-class Weights:
+class FlatParameters:
     """The parameters of `module` that are trained, from now on parts of one tensor, `flat`
     [elements]: what happens to it happens to them.
 
@@ -45,7 +45,7 @@ class Weights:
         return flat.split([p.numel() for p in self.parameters])
 
 
-def begin_alike(comm, module, root: int = 0):
+def broadcast_module(comm, module, root: int = 0):
     """Make `module` on all ranks that of rank `root`: what is trained, what is frozen, buffers.
 
     Cost: a broadcast of each, and two all-gathers of what they are called.  Raises ValueError

@@ -8,10 +8,10 @@ sockets                            how these three carry messages
 simulator   simulated()        on an imagined cluster, in virtual time
 """
 
+from course.worlds.launch import run
 from course.worlds.local.world import processes
 from course.worlds.mpirun.world import mpi
 from course.worlds.netns.world import hosts
-from course.worlds.run import run
 from course.worlds.supervise import RankError
 
 __all__ = ["RankError", "hosts", "mpi", "processes", "run", "simulated"]

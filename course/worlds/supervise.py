@@ -28,7 +28,7 @@ class RankError(RuntimeError):
         self.failures, self.values, self.running = failures, values, running
 
 
-class Watch:
+class Supervisor:
     """What has been heard of each rank of a run."""
 
     def __init__(self, ranks: int, printer):
@@ -39,22 +39,22 @@ class Watch:
     def silent(self) -> list:
         return [r for r in range(self.ranks) if r not in self.results and r not in self.failures]
 
-    def until_settled(self, crew, grace_s):
+    def until_settled(self, workers, grace_s):
         """Listen until every rank has returned or failed, or one has failed `grace_s` ago."""
         while self.silent and not self.failures:
-            self.hear(crew.hear())
-        self._listen(crew, grace_s, lambda: self.silent)
+            self.hear(workers.hear())
+        self._listen(workers, grace_s, lambda: self.silent)
         for rank in self.silent:
-            crew.ask_where(rank)
-        self._listen(crew, STACK_S, lambda: set(self.silent) - self.stacks.keys())
+            workers.ask_where(rank)
+        self._listen(workers, STACK_S, lambda: set(self.silent) - self.stacks.keys())
 
-    def _listen(self, crew, seconds, wanting):
+    def _listen(self, workers, seconds, wanting):
         deadline = time.monotonic() + seconds
         while wanting() and (left := deadline - time.monotonic()) > 0:
-            self.hear(crew.hear(min(left, LOOK_S)))
+            self.hear(workers.hear(min(left, LOOK_S)))
 
     def hear(self, news, *, stopped=False):
-        """Take in what a crew heard; `stopped`: ranks that end now were ended by the launcher."""
+        """Take in what workers said; `stopped`: ranks that end now were ended by the launcher."""
         for rank, kind, value in sorted(news, key=lambda entry: entry[1] == "ended"):
             if kind in ("out", "err"):
                 self.printer.hear(rank, kind, value)
@@ -98,16 +98,18 @@ class Watch:
         )
 
 
-def follow(crew, call: bytes, world: bytes, ranks: int, *, trace, live, grace_s=GRACE_S) -> list:
-    """The values of a packed call on the ranks of a crew, each of which joins the `world` first, by
-    a packed call that makes its communicator."""
+def supervise(
+    workers, call: bytes, world: bytes, ranks: int, *, trace, live, grace_s=GRACE_S
+) -> list:
+    """The values of a packed call on the ranks of `workers`, each of which joins the `world` first,
+    by a packed call that makes its communicator."""
     job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
-    watch = Watch(ranks, Printer(ranks, live))
+    watch = Supervisor(ranks, Printer(ranks, live))
     try:
-        crew.start([job] * ranks)
-        watch.until_settled(crew, grace_s)
+        workers.start([job] * ranks)
+        watch.until_settled(workers, grace_s)
     finally:
-        watch.hear(crew.stop(), stopped=True)
+        watch.hear(workers.stop(), stopped=True)
         watch.printer.finish()
     if trace is not None:
         trace.add(ranks, watch.events)

@@ -46,15 +46,15 @@ def test_a_text_wider_than_its_bar_is_left_out():
 
 
 def test_calls_beside_are_found_in_a_trace():
-    trace, call = Trace(), "all_reduce #1 in world, beside (float32 [4])"
+    trace, call = Trace(), "all_reduce #1 in world, in the background (float32 [4])"
     trace.add(2, [
-        Event(0, "all_reduce", -1, 0, 0, 5.0, 6.0, call),  # before the start
-        Event(0, "send", 1, 0, 16, 7.1, 7.2, call),  # a part of one
-        Event(0, "all_reduce", -1, 0, 0, 8.0, 9.0, call),
-        Event(0, "all_reduce", -1, 0, 0, 7.0, 8.0, call),
-        Event(0, "all_reduce", -1, 0, 0, 9.0, 9.6, call),  # ends after the end
+        Event(0, "all_reduce", -1, 0, 0, 5.0, 6.0, call, True),  # before the start
+        Event(0, "send", 1, 0, 16, 7.1, 7.2, call, True),  # a part of one
+        Event(0, "all_reduce", -1, 0, 0, 8.0, 9.0, call, True),
+        Event(0, "all_reduce", -1, 0, 0, 7.0, 8.0, call, True),
+        Event(0, "all_reduce", -1, 0, 0, 9.0, 9.6, call, True),  # ends after the end
         Event(0, "broadcast", -1, 0, 0, 7.0, 8.0, "broadcast #4"),  # not beside
-        Event(1, "all_reduce", -1, 0, 0, 7.5, 8.0, call),
+        Event(1, "all_reduce", -1, 0, 0, 7.5, 8.0, call, True),
     ])  # fmt: skip
     assert timeline.calls_beside(trace, 0, "all-reduce", start=6.0, end=9.5, unit_s=0.5) == [
         Piece("all-reduce", 2.0, 4.0, "1"), Piece("all-reduce", 4.0, 6.0, "2"),

@@ -131,7 +131,7 @@ def without_torch_distributed(comm, cases):
     for name in dist.distributed_c10d.__all__:
         if inspect.isfunction(getattr(dist, name, None)) and not name.startswith(asking):
             setattr(dist, name, refuse)
-    comm._wire.native = refuse
+    comm._transport.native = refuse
     found = all_drills(comm, cases)
     for theirs in (lambda x: all_reduce(comm, x, algorithm="native"), dist.all_reduce, dist.send):
         with pytest.raises(AssertionError, match="this is the backend's"):

@@ -86,7 +86,7 @@ def test_ranks_that_choose_differently_hear_of_it():
 def choose_here(comm):
     """In the world, beside it, and beside a group of all its ranks."""
     x, group = torch.ones(3), comm.split(0)
-    begun = [each.begin(lambda c: chosen(c, x).algorithm) for each in (comm, group)]
+    begun = [each.submit(lambda c: chosen(c, x).algorithm) for each in (comm, group)]
     return chosen(comm, x).algorithm, *[handle.wait() for handle in begun]
 
 

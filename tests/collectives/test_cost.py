@@ -204,7 +204,7 @@ def test_seconds_of_equal_parts_as_in_the_literature(p):
 
 def by_nodes(comm, lengths, through_memory):
     if not through_memory:
-        comm._wire.grounds = None, None
+        comm._transport.windows = None, None
     for elements in lengths:
         all_reduce(comm, floats(elements), algorithm="hierarchical")
 

@@ -46,7 +46,7 @@ def forget_a_receive(comm, n):
 
 
 def forget_a_receive_beside(comm, n):
-    comm.begin(forget_a_receive, n).wait()
+    comm.submit(forget_a_receive, n).wait()
 
 
 MISUSES = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course.parallel.flat_parameters import Weights, begin_alike
+from course.parallel.flat_parameters import FlatParameters, broadcast_module
 from course.worlds import run
 
 
@@ -25,7 +25,7 @@ class Tied(nn.Module):
 
 def test_what_happens_to_the_tensor_happens_to_the_model():
     net = Tied()
-    weights = Weights(net)
+    weights = FlatParameters(net)
     assert weights.flat.numel() == 2 * 2 + 2 + 2 + 2
     weights.flat.copy_(torch.arange(10.0))
     assert net.one.weight.tolist() == [[0, 1], [2, 3]] and net.norm.bias.tolist() == [8, 9]
@@ -36,7 +36,7 @@ def test_what_happens_to_the_tensor_happens_to_the_model():
 
 def test_gradients_are_added_and_none_counts_as_zero():
     net = Tied()
-    weights, out = Weights(net), torch.ones(10)
+    weights, out = FlatParameters(net), torch.ones(10)
     net.one.weight.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     weights.add_gradient(out, -2)
     assert out.tolist() == [-1, -3, -5, -7, 1, 1, 1, 1, 1, 1]
@@ -44,7 +44,7 @@ def test_gradients_are_added_and_none_counts_as_zero():
 
 def test_weights_are_replaced_for_a_while_even_if_it_fails():
     net = Tied()
-    weights = Weights(net)
+    weights = FlatParameters(net)
     before = weights.flat.clone()
     with pytest.raises(ArithmeticError), weights.replaced(torch.zeros(10)):
         assert net.one.weight.abs().sum() == 0
@@ -54,7 +54,7 @@ def test_weights_are_replaced_for_a_while_even_if_it_fails():
 
 def alike(comm, root):
     net = Tied(seed=comm.rank)
-    begin_alike(comm, net, root)
+    broadcast_module(comm, net, root)
     return [tensor.detach() for tensor in (*net.parameters(), *net.buffers())]
 
 
@@ -68,7 +68,7 @@ def test_all_begin_alike_with_what_is_frozen_and_buffers():
 def unlike(comm):
     other = rf"rank {1 - comm.rank} has none like weight \(float32 \[{2 + comm.rank}, 2\]\)"
     with pytest.raises(ValueError, match=f"models must be equal on all ranks: {other}"):
-        begin_alike(comm, nn.Linear(2, 2 + comm.rank))
+        broadcast_module(comm, nn.Linear(2, 2 + comm.rank))
 
 
 def test_models_that_differ():
@@ -79,4 +79,4 @@ def test_weights_that_cannot_be_one_tensor():
     net = Tied()
     net.one.double()
     with pytest.raises(ValueError, match="of one dtype and device, not float32 on cpu and float64"):
-        Weights(net)
+        FlatParameters(net)

@@ -179,7 +179,7 @@ class Gone(BaseException):
 
 def cut_off(comm):
     """As if the machine's cable were pulled: all its lines are down; the process lives on."""
-    for stream in comm._wire.remote:
+    for stream in comm._transport.remote:
         stream.socket.shutdown(socket.SHUT_RDWR)
     raise Gone
 

@@ -174,7 +174,7 @@ class Actor:
 
     def begin(self, verb, **options):
         """Let another step run beside this rank's own."""
-        handle = self.comm.begin(lambda comm: getattr(Actor(comm), verb)(**options))
+        handle = self.comm.submit(lambda comm: getattr(Actor(comm), verb)(**options))
         self.begun.append((handle, None))
 
     # Groups, and ends
@@ -224,7 +224,7 @@ def _right(out, value):
 def in_words(step) -> str:
     """A pattern of the words for a call; of a collective's options those that the step names."""
     verb, options = step.verb, dict(step.options)
-    verb, beside = (step.peer, " in world, beside") if verb == "begin" else (verb, "")
+    verb, beside = (step.peer, " in world, in the background") if verb == "begin" else (verb, "")
     what = re.escape(f"{options.pop('dtype', 'float32')} [{options.pop('n', 2)}]")
     if verb in NEED_A_PEER:
         way = "send to" if verb in ("send", "isend") else "recv from"

@@ -13,7 +13,7 @@ from torch import nn
 
 from course.collectives import all_gather, all_reduce, broadcast
 from course.parallel.data.buckets import Bucket, cut_into_buckets
-from course.parallel.flat_parameters import begin_alike
+from course.parallel.flat_parameters import broadcast_module
 
 
 class DataParallel(nn.Module):
@@ -38,7 +38,7 @@ class DataParallel(nn.Module):
         self.module, self.comm, self.op, self.bucket_bytes = module, comm, op, bucket_mb * 1e6
         self.reduce = hook or (lambda comm, it: all_reduce(comm, it.flat, algorithm=algorithm))
         self.names = {p: name for name, p in module.named_parameters()}
-        begin_alike(comm, module)
+        broadcast_module(comm, module)
         self.samples, self.backwards, self.together = 0, 0, True
         self.arriving, self.begun, self.underway, self.ordered = [], [], False, False
         self.gathered = set()
@@ -96,7 +96,7 @@ class DataParallel(nn.Module):
         while len(self.begun) < len(self.buckets) and ready(self.buckets[len(self.begun)]):
             bucket = self.buckets[len(self.begun)]
             bucket.seal(self._weight())
-            self.begun.append(self.comm.begin(self.reduce, bucket))
+            self.begun.append(self.comm.submit(self.reduce, bucket))
 
     def _finish(self):
         """Backward is over: send what is left, wait for all, hand the gradients back."""

@@ -53,9 +53,9 @@ class SynchronousCentre:
         self.sum.copy_(difference)
         self.meetings += 1
         if self.server is None:
-            self.begun = self.comm.begin(self.reduce, self.sum)
+            self.begun = self.comm.submit(self.reduce, self.sum)
         else:
-            self.begun = self.comm.begin(_by_server, self.sum, self.known, self.server)
+            self.begun = self.comm.submit(_by_server, self.sum, self.known, self.server)
 
     latest = finish = values
 

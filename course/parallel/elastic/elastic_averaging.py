@@ -14,7 +14,7 @@ import torch
 
 from course.parallel.elastic.centre import required_count
 from course.parallel.elastic.stability import largest_alpha
-from course.parallel.flat_parameters import Weights, begin_alike
+from course.parallel.flat_parameters import FlatParameters, broadcast_module
 
 ORDERS = "before", "after"
 
@@ -48,8 +48,8 @@ class ElasticAveraging:
         self._require(0 <= momentum < 1, "momentum is 0 or more and less than 1", momentum)
         self.tau, self.momentum, self.prefetch, self.curvature = tau, momentum, prefetch, curvature
         self.forced_before, self.steps, self.warned = order == "before", 0, False
-        self.weights, self.far = Weights(module), centre
-        begin_alike(centre.comm, module, centre.root)
+        self.weights, self.far = FlatParameters(module), centre
+        broadcast_module(centre.comm, module, centre.root)
         self.far.start(self.weights.flat)
         self.velocity = torch.zeros_like(self.weights.flat)
         self._look_ahead()

@@ -7,7 +7,7 @@ import contextlib
 import torch
 
 from course.comm import ANY, PeerLost
-from course.parallel.flat_parameters import Weights, begin_alike
+from course.parallel.flat_parameters import FlatParameters, broadcast_module
 
 WORD, ANSWER, GIFT = range(3)  # tags
 ASK, GIVE, DONE = range(3)  # words
@@ -38,7 +38,7 @@ class ServedCentre:
 
     def ask(self):
         """Let the centre come, beside this rank's own work; it is as old as this call."""
-        self.asked = self.comm.begin(_hear, ASK, self.parts, self.servers)
+        self.asked = self.comm.submit(_hear, ASK, self.parts, self.servers)
 
     def values(self) -> torch.Tensor:
         """The centre [elements] as last asked for, which is now if it was not before."""
@@ -50,7 +50,7 @@ class ServedCentre:
     def give(self, difference):
         """Add `difference` [elements], beside this rank's own work; leave it as it is."""
         parts = difference.tensor_split(len(self.servers))
-        self.given = self.comm.begin(_give, parts, self.servers)
+        self.given = self.comm.submit(_give, parts, self.servers)
 
     def latest(self) -> torch.Tensor:
         """The centre [elements] as this worker knows it."""
@@ -62,7 +62,7 @@ class ServedCentre:
     def finish(self) -> torch.Tensor:
         """The centre [elements] once all workers have finished; nothing can be asked after it."""
         self.latest()
-        self.comm.begin(_hear, DONE, self.parts, self.servers).wait()
+        self.comm.submit(_hear, DONE, self.parts, self.servers).wait()
         return self.known
 
 
@@ -73,13 +73,13 @@ def serve_centre(comm, module, servers) -> torch.Tensor:
     is where all begin.  Memory: a copy of the part for each worker, so that all can be answered
     at once.  Raises CommTimeout if no worker says a word for so long.
     """
-    servers, x = _among(comm, servers), Weights(module).flat
+    servers, x = _among(comm, servers), FlatParameters(module).flat
     if comm.rank not in servers:
         raise ValueError(f"rank {comm.rank} is none of the servers {list(servers)}")
-    begin_alike(comm, module, servers[0])
+    broadcast_module(comm, module, servers[0])
     shard = x.tensor_split(len(servers))[servers.index(comm.rank)].clone()
     workers = [rank for rank in range(comm.size) if rank not in servers]
-    comm.begin(_serve, shard, workers).wait()
+    comm.submit(_serve, shard, workers).wait()
     return shard
 
 

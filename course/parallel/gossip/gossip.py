@@ -10,7 +10,7 @@ import torch
 
 from course.collectives.reduction import in_one_piece
 from course.comm.tensors import describe, required
-from course.parallel.flat_parameters import Weights, begin_alike
+from course.parallel.flat_parameters import FlatParameters, broadcast_module
 from course.parallel.gossip.topology import mixing
 
 
@@ -55,9 +55,9 @@ class DecentralisedSGD:
     """
 
     def __init__(self, module, comm, matrix):
-        self.comm, self.matrix, self.weights = comm, matrix, Weights(module)
+        self.comm, self.matrix, self.weights = comm, matrix, FlatParameters(module)
         _fitting(comm, self.weights.flat, matrix, 1)
-        begin_alike(comm, module)
+        broadcast_module(comm, module)
         self.mixed = self.weights.flat.clone()
         self._begin()
 
@@ -74,7 +74,7 @@ class DecentralisedSGD:
         return self.weights.flat
 
     def _begin(self):
-        self.begun = self.comm.begin(gossip, self.mixed, self.matrix, 1)
+        self.begun = self.comm.submit(gossip, self.mixed, self.matrix, 1)
 
 
 def _fitting(comm, x, matrix, steps):

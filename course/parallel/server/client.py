@@ -6,7 +6,7 @@ from numbers import Real
 import torch
 
 from course.comm import PeerLost
-from course.parallel.flat_parameters import Weights
+from course.parallel.flat_parameters import FlatParameters
 from course.parallel.server.server import NEVER, Tag, Want
 from course.parallel.server.shards import join
 
@@ -35,7 +35,7 @@ class Client:
             raise ValueError(f"rank {comm.rank}: a client's own rate is above 0, not {rate!r}")
         self.comm, self.plan, self.n_push, self.n_fetch = comm, plan, n_push, n_fetch
         self.rate, self.names = rate, {p: name for name, p in module.named_parameters()}
-        self.weights = Weights(module)
+        self.weights = FlatParameters(module)
         self.gradients = torch.zeros_like(self.weights.flat)
         self.pulls = self.pushes = self.samples = 0
         self.versions, self.counts, self.saved = {}, {}, {}

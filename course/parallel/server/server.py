@@ -24,7 +24,7 @@ import torch
 
 from course.comm import ANY, PeerLost
 from course.comm.communicator import LAST_TAG
-from course.parallel.flat_parameters import Weights
+from course.parallel.flat_parameters import FlatParameters
 from course.parallel.server.shards import join
 from course.parallel.server.staleness import Applied, Pulled, Served, synchronous
 
@@ -84,7 +84,7 @@ class _Server:
             raise ValueError(f"rank {comm.rank} is no server: those are {list(plan.servers)}")
         self.comm, self.plan, self.rule, self.scale = comm, plan, rule, scale
         self.number, self.snapshots = plan.servers.index(comm.rank), snapshots
-        self.whole = Weights(module).flat
+        self.whole = FlatParameters(module).flat
         self.shard = self.whole[plan.shard(self.number)].clone()
         self.update, self.kept = update, {}
         self.version, self.saved, self.saved_counts = 0, NEVER, {}

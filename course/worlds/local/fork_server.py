@@ -1,9 +1,9 @@
-"""The nursery: a process that has imported torch once, and from then on forks ranks in no time.
+"""A process that has imported torch once, and from then on forks ranks in no time.
 
-It is a program of its own (`python nursery.py FD`), so a rank inherits nothing of the notebook: no
-threads, no open files, no `__main__`.
+It is a program of its own (`python fork_server.py FD`), so a rank inherits nothing of the notebook:
+no threads, no open files, no `__main__`.
 
-    notebook kernel ── nursery           one for the kernel's life
+    notebook kernel ── fork server       one for the kernel's life
                           └── leader     one for each run: forks its ranks, reports their ends
                                 └── rank, rank, rank, ...
 

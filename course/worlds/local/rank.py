@@ -43,7 +43,7 @@ def live(rank, control, fds, job):
     if message[0] == "result":
         control.recv(1)  # peers may still read what this rank has sent
     elif comm:
-        comm.abandon()
+        comm.abort()
     os._exit(0)
 
 

@@ -12,21 +12,21 @@ import subprocess
 import sys
 import threading
 
-from course.worlds.local import fork_server as nursery
+from course.worlds.local import fork_server
 from course.worlds.sockets.shm_ring import reserve
 
 # Without a name server, torch warns on stderr that it cannot look up names it does not need.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
-class Nursery:
+class ForkServer:
     """The process that ranks are forked from; it ends when `line`, our socket to it, closes."""
 
     def __init__(self):
         self.line, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", pathlib.Path(nursery.__file__), str(theirs.fileno())],
+                [sys.executable, "-P", pathlib.Path(fork_server.__file__), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -64,11 +64,11 @@ def new_leader() -> socket.socket:
         except (AttributeError, OSError):  # there is none yet, or it has been ended
             if _nursery:
                 _nursery.close()
-            _nursery = Nursery()
+            _nursery = ForkServer()
             return _nursery.new_leader()
 
 
-class Crew:
+class Workers:
     """The processes of one run.  `hear()` tells what they say, `stop()` ends them all."""
 
     def __init__(self):
@@ -106,7 +106,7 @@ class Crew:
         control, far_control = socket.socketpair()
         pipes = [os.pipe() for _ in range(2)]
         far = [far_control.fileno(), *(write for _, write in pipes), *(p.fileno() for p in peers)]
-        socket.send_fds(self.leader, [nursery.RANK.pack(rank)], [*far, *more])
+        socket.send_fds(self.leader, [fork_server.RANK.pack(rank)], [*far, *more])
         for write in (write for _, write in pipes):
             os.close(write)
         for end in (far_control, *peers):
@@ -132,7 +132,7 @@ class Crew:
             if kind == "control":
                 heard += self._said(rank, data)
             elif kind == "ended":
-                ends = nursery.STATUS.iter_unpack(data) if data else self._abandoned()
+                ends = fork_server.STATUS.iter_unpack(data) if data else self._abandoned()
                 heard += [(rank, kind, status) for rank, status in ends]
             else:
                 heard.append((rank, kind, data))
@@ -147,10 +147,10 @@ class Crew:
         os.close(file) if isinstance(file, int) else file.close()
 
     def _said(self, rank, data):
-        buffer, size = self.buffers[rank], nursery.LENGTH.size
+        buffer, size = self.buffers[rank], fork_server.LENGTH.size
         buffer += data
         while len(buffer) >= size:
-            end = size + nursery.LENGTH.unpack(buffer[:size])[0]
+            end = size + fork_server.LENGTH.unpack(buffer[:size])[0]
             if len(buffer) < end:
                 return
             kind, value = pickle.loads(buffer[size:end])
@@ -194,6 +194,6 @@ def read(fd) -> bytes:
 
 
 def frame(thing) -> bytes:
-    """An object with its length in front, as `nursery.receive` reads it."""
+    """An object with its length in front, as `fork_server.receive` reads it."""
     body = pickle.dumps(thing)
-    return nursery.LENGTH.pack(len(body)) + body
+    return fork_server.LENGTH.pack(len(body)) + body

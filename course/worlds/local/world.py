@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from course.worlds.cores import required_cores
-from course.worlds.local.workers import Crew
+from course.worlds.local.workers import Workers
 from course.worlds.pickling import pack
 from course.worlds.sockets.connect import connect
-from course.worlds.supervise import GRACE_S, follow
+from course.worlds.supervise import GRACE_S, supervise
 
 DEVICES = ("cpu", "cuda", None)
 
@@ -35,7 +35,9 @@ class processes(NamedTuple):
             raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
         world = {"nodes": self._nodes(ranks), "device": self.device}
         world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
-        return follow(Crew(), call, world, ranks, trace=trace, live=live, grace_s=self.grace_s)
+        return supervise(
+            Workers(), call, world, ranks, trace=trace, live=live, grace_s=self.grace_s
+        )
 
     def _nodes(self, ranks) -> list:
         required_cores(ranks, self.oversubscribe)

@@ -110,12 +110,12 @@ class MpiWire(ProcessWire):
     def native(self, comm):
         """MPI's own collectives on the ranks of `comm`."""
         if comm.name not in self.natives:
-            comm._tell("")  # all are here
+            comm.gather_texts("")  # all are here
             members = self.world.group.Incl(comm.members)
             self.natives[comm.name] = MpiNative(comm, self.world.Create_group(members))
         return self.natives[comm.name]
 
-    def abandon(self):
+    def abort(self):
         """Tell all peers that this rank is lost to them, and see what was sent off if it goes."""
         with self.inside:
             for stream in self.remote:

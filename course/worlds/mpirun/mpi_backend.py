@@ -63,7 +63,7 @@ class MpiNative(Native):
     def _do(self, begin, *buffers_and_rule):
         """Begin a collective and wait for it.  Raises CommTimeout, and ValueError for what MPI
         does not have."""
-        rank, call, wire = self._comm.rank, self._comm._label, self._comm._wire
+        rank, call, wire = self._comm.rank, self._comm.call, self._comm._transport
         start = time.monotonic()
         try:
             request = begin(*buffers_and_rule)

@@ -1,6 +1,6 @@
 """A doorman: what an MPI's process manager starts in place of a rank.
 
-It is a program of its own (`python doorman.py PATH`).  It hands what the manager gave it, its
+It is a program of its own (`python placeholder.py PATH`).  It hands what the manager gave it, its
 environment and its line to the manager, to the launcher behind the socket at PATH, which passes
 them on to a rank forked from the nursery: such a rank starts at once, and the launcher hears from
 its parent how it ends.  The manager takes the doorman for the rank; he stays until that socket is

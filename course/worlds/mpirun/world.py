@@ -21,10 +21,10 @@ from course.comm.errors import CommError
 from course.worlds.cores import cores, required_cores
 from course.worlds.local.fork_server import receive
 from course.worlds.local.rank import prepare
-from course.worlds.local.workers import Crew
-from course.worlds.mpirun import placeholder as doorman
+from course.worlds.local.workers import Workers
+from course.worlds.mpirun import placeholder
 from course.worlds.pickling import pack
-from course.worlds.supervise import follow
+from course.worlds.supervise import supervise
 
 INSTALL = "install both with pip install mpi4py mpich"
 LOOK_UP_S = 0.1  # how often a launcher that waits for doormen looks whether they can still come
@@ -53,7 +53,7 @@ class mpi(NamedTuple):
         required_cores(ranks, self.oversubscribe)
         settings = {"device": self.device, "timeout": timeout, "checked": checked}
         world = pack(join, (), {"ranks": ranks} | settings)
-        return follow(Managed(self._manager()), call, world, ranks, trace=trace, live=live)
+        return supervise(MpiWorkers(self._manager()), call, world, ranks, trace=trace, live=live)
 
     def _manager(self) -> str:
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -63,7 +63,7 @@ class mpi(NamedTuple):
         return found
 
 
-class Managed(Crew):
+class MpiWorkers(Workers):
     """Ranks forked like any others, in place of doormen that an MPI's process manager started."""
 
     def __init__(self, manager: str):
@@ -90,7 +90,7 @@ class Managed(Crew):
                 self.manager.wait()
 
     def _doormen(self, count) -> list:
-        """(its environment, [its line to the manager] if it has one) of each doorman."""
+        """(its environment, [its line to the manager] if it has one) of each placeholder."""
         with tempfile.TemporaryDirectory(prefix="course-") as folder:
             path, said = Path(folder, "entrance"), Path(folder, "said")
             with socket.socket(socket.AF_UNIX) as entrance:
@@ -101,7 +101,7 @@ class Managed(Crew):
                 return [self._admit(entrance, said) for _ in range(count)]
 
     def _call_manager(self, count, path, said):
-        rank = [sys.executable, "-I", "-S", doorman.__file__, path]
+        rank = [sys.executable, "-I", "-S", placeholder.__file__, path]
         with said.open("wb") as output:
             self.manager = subprocess.Popen(
                 [self.program, "-n", str(count), *rank],
@@ -129,7 +129,7 @@ class Managed(Crew):
 def join(rank, fds, *, ranks, **settings):
     """The world's communicator for `rank`, forked in place of a doorman whose line is in `fds`."""
     if fds:
-        os.environ[doorman.LINE] = str(fds[0])
+        os.environ[placeholder.LINE] = str(fds[0])
     from mpi4py import MPI  # which starts MPI
 
     if MPI.COMM_WORLD.size != ranks:
@@ -155,7 +155,7 @@ def main(name: str):
         prepare(rank, {"threads": max(1, cores() // comm.nodes.count(comm.node))})
         getattr(importlib.import_module(module), function)(comm)
         comm.finish()
-        comm._wire.withdraw()
+        comm._transport.withdraw()
     except BaseException:  # one that calls sys.exit() has failed too
         print(f"rank {rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)

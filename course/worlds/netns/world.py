@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from course.comm.errors import CommError
 from course.worlds.cores import required_cores
-from course.worlds.local.workers import Crew
+from course.worlds.local.workers import Workers
 from course.worlds.netns import ethernet
 from course.worlds.pickling import pack
 from course.worlds.sockets.connect import connect
-from course.worlds.supervise import follow
+from course.worlds.supervise import supervise
 
 UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 MOST_HOSTS = 200
@@ -44,12 +44,12 @@ class hosts(NamedTuple):
     oversubscribe: bool = False
 
     def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see `course.comm.run`."""
+        """The values of a packed call on `ranks` ranks; see `course.worlds.run`."""
         nodes = self._nodes(ranks)
         place = box(self.number, bits_per_s(self.rate))
         world = {"homes": len(place.homes[0]), "nodes": nodes, "device": "cpu"}
         world = pack(join, (), world | {"timeout": timeout, "checked": checked})
-        return follow(HostsCrew(place, nodes), call, world, ranks, trace=trace, live=live)
+        return supervise(HostsWorkers(place, nodes), call, world, ranks, trace=trace, live=live)
 
     @property
     def bytes_per_s(self) -> float:
@@ -152,7 +152,7 @@ def box(hosts: int, bits_per_s: int) -> Box:
         return _boxes[shape]
 
 
-class HostsCrew(Crew):
+class HostsWorkers(Workers):
     """Ranks on the hosts of a box; `nodes`: the host of each."""
 
     def __init__(self, box, nodes):

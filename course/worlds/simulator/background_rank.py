@@ -24,7 +24,7 @@ class Sideline(Imagined):
         self.meter, self.trace, self.random = main.meter, main.trace, main.random
         self.todo, self.idle, self.unheard, self.fibre = deque(), True, [], Fibre(self._live)
 
-    def begin(self, call) -> Turn:
+    def submit(self, call) -> Turn:
         """Do `call()` once all that was begun before is over; not before now."""
         turn = Turn(call, self, self.main.time)
         self.todo.append(turn)
@@ -43,7 +43,7 @@ class Sideline(Imagined):
 
     def finish(self):
         """Wait for what nobody has waited for, and raise what went wrong in it."""
-        self.begin(super().finish)
+        self.submit(super().finish)
         for turn in list(self.unheard):
             self.join(turn)
             if turn.error:

@@ -1,6 +1,7 @@
 """When ranks wait for what does not come: time-outs, and deadlocks told at once."""
 
 from course.comm.errors import CommMismatch, CommTimeout, PeerLost, differing, listed
+from course.comm.transport import in_background
 from course.worlds.simulator.requests import Receive, Turn
 
 
@@ -65,7 +66,7 @@ def _calls_of_others(cluster, wire) -> dict:
     if not (wire.checked and isinstance(request, Receive)) or request.envelope.call:
         return {}
     for (group, call), sharing in cluster.shares.items():
-        if group % 2:  # beside: its rank may still send
+        if in_background(group):  # its rank may still send
             continue
         if wire.rank in sharing.members and call > wire.entered.get(group, 0):
             calls |= {peer: text.partition("\n")[0] for peer, text in sharing.said.items()}

@@ -46,12 +46,12 @@ class Imagined:
         """The seconds that this rank has lived."""
         return self.time
 
-    def send_tensor(self, peer, envelope, x, confirm):
-        """Send `x`; the request is done when its last byte has left and, with `confirm`, when the
+    def send_tensor(self, peer, envelope, x, synchronous):
+        """Send `x`; the request is done when its last byte has left and, where `synchronous`, the
         receiver has a place for it."""
         dst = self if peer == self.rank else self.cluster.ranks[peer]
         route = self.routes.get(peer) or self._route_to(dst)
-        message = Message(self, dst, route, envelope, x, confirm and dst is not self)
+        message = Message(self, dst, route, envelope, x, synchronous and dst is not self)
         self.cluster.post.send(message)
         return message
 
@@ -70,19 +70,19 @@ class Imagined:
             try:
                 self._block(request, doing)
             except CommError:  # the program may go on without it
-                self.give_up(request)
+                self.cancel(request)
                 raise
         if request.at > self.time:
             self.holds += pack_hold(self.time, request.at, request.cause)
             self._live_until(request.at)
 
-    def give_up(self, request):
+    def cancel(self, request):
         """Expect no more of `request`; a message that is under way is not stopped."""
         if isinstance(request, Receive):
             self.cluster.post.withdraw(request)
         self.outgoing.pop(request, None)
 
-    def share(self, group, call, members, text, doing) -> list[str]:
+    def roll_call(self, group, call, members, text, doing) -> list[str]:
         """Tell all `members` something about a call, and hear what they say, in their order.
 
         It takes no time, but all wait for the last to come.
@@ -106,7 +106,13 @@ class Imagined:
             "only what is built from send and recv"
         )
 
-    def companion(self):
+    def node_memory(self):
+        """None: what goes through memory would take no time."""
+
+    def abort(self):
+        """Nothing: the cluster knows that this rank has failed."""
+
+    def background(self, group):
         """This wire for calls beside the rank's own work."""
         self.beside.append(self.cluster.sideline(self))
         return self.beside[-1]

@@ -25,7 +25,7 @@ from course.worlds.simulator.op_counter import roofline
 from course.worlds.simulator.report import Record
 from course.worlds.simulator.routes import Routes
 from course.worlds.simulator.stdout import Speech
-from course.worlds.supervise import Watch
+from course.worlds.supervise import Supervisor
 
 
 class simulated:
@@ -65,7 +65,7 @@ class simulated:
         if ranks > len(self.placement):
             here = f"the cluster has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")
-        watch = Watch(ranks, Printer(ranks, live))
+        watch = Supervisor(ranks, Printer(ranks, live))
         traced = trace is not None
         cluster = Clockwork(self, ranks, call, timeout=timeout, checked=checked, traced=traced)
         with contextlib.ExitStack() as stack:

@@ -13,15 +13,23 @@ SWITCH_S = 2e-4  # a thread that has news waits so long for one that computes in
 class Companion:
     """A wire as it looks from beside: the same messages, sent and awaited in another thread."""
 
-    def __init__(self, wire):
-        self._wire, self._queue, self._unheard = wire, SimpleQueue(), []
+    def __init__(self, wire, window=None):
+        self._wire, self._queue, self._unheard, self._window = wire, SimpleQueue(), [], window
         sys.setswitchinterval(SWITCH_S)
         threading.Thread(target=self._work, daemon=True).start()
 
     def __getattr__(self, name):
         return getattr(self._wire, name)
 
-    def begin(self, call) -> Task:
+    def node_memory(self):
+        """The memory of its node that is for what runs beside, if there is such a thing."""
+        return self._window
+
+    def background(self, group):
+        """Another thread, beside this one; the memory of the node is taken."""
+        return self._wire.background(None)
+
+    def submit(self, call) -> Task:
         """Do `call()` once all that was begun before is over."""
         work = Task(call)
         self._unheard.append(work)

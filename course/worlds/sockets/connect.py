@@ -10,7 +10,7 @@ from course.comm.tensors import as_bytes, host, lands_directly
 from course.comm.trace import Meter
 from course.worlds.sockets.progress import Wire
 from course.worlds.sockets.shm_ring import lanes, lanes_bytes
-from course.worlds.sockets.shm_window import FUTEX, grounds
+from course.worlds.sockets.shm_window import FUTEX, windows
 from course.worlds.sockets.torch_backend import Backend
 
 
@@ -22,17 +22,21 @@ class ProcessWire(Wire):
     def __init__(self, rank, sockets, *, lanes, device, timeout, checked):
         super().__init__(rank, sockets, lanes=lanes, timeout=timeout, checked=checked)
         self.device, self.meter, self.trace = torch.device(device), Meter(), []
-        self.grounds = None, None  # the memory of its node, if there is such a thing
+        self.windows = None, None  # the memory of its node, if there is such a thing
         self.backend = Backend(self)
+
+    def node_memory(self):
+        """The memory of its node for this rank's own calls, if there is such a thing."""
+        return self.windows[0]
 
     def native(self, comm):
         """The backend's own collectives on the ranks of `comm`."""
         return self.backend.native(comm)
 
-    def send_tensor(self, peer, envelope, x, confirm):
+    def send_tensor(self, peer, envelope, x, synchronous):
         """Post the elements of `x`, whatever its strides and device."""
         self._required_data(x)
-        return self.send(peer, envelope, as_bytes(host(x)), confirm=confirm)
+        return self.send(peer, envelope, as_bytes(host(x)), synchronous=synchronous)
 
     def receive_tensor(self, peers, envelope, out):
         """Post a place for the elements of `out`: its own memory where that is in one piece."""
@@ -74,5 +78,5 @@ def connect(rank, fds, *, nodes, device, timeout, checked) -> Communicator:
     shared = {} if memory is None else lanes(memory, rank, near, len(nodes))
     wire = ProcessWire(rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked)
     if memory is not None and FUTEX:
-        wire.grounds = grounds(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
+        wire.windows = windows(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
     return Communicator(wire, range(len(nodes)), nodes)

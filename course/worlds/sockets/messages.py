@@ -26,14 +26,14 @@ class Send(Frame):
 
     any_of = False
 
-    def __init__(self, peer, envelope, number, view, confirm, kind=Kind.DATA, by_lane=False):
-        super().__init__(kind, envelope, number, view, confirm, by_lane)
+    def __init__(self, peer, envelope, number, view, synchronous, kind=Kind.DATA, by_lane=False):
+        super().__init__(kind, envelope, number, view, synchronous, by_lane)
         self.peer, self.envelope, self.number, self.payload = peer, envelope, number, view
-        self.confirmed, self.error, self.needs = not confirm, None, {peer}
+        self.accepted, self.error, self.needs = not synchronous, None, {peer}
 
     @property
     def done(self) -> bool:
-        return self.left == 0 and self.confirmed
+        return self.left == 0 and self.accepted
 
 
 class Receive:
@@ -66,9 +66,9 @@ class Sharing:
 class Arrival:
     """A message on its way in.  While `view` is None it is left in the stream."""
 
-    def __init__(self, stream, kind, envelope, number=0, confirm=False):
+    def __init__(self, stream, kind, envelope, number=0, synchronous=False):
         self.stream, self.kind, self.envelope = stream, kind, envelope
-        self.number, self.confirm = number, confirm
+        self.number, self.synchronous = number, synchronous
         self.receive, self.view, self.got = None, None, 0
 
     @property

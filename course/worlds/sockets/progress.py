@@ -12,7 +12,7 @@ import threading
 import time
 
 from course.comm.errors import CommError, CommMismatch, CommTimeout, PeerLost, differing, listed
-from course.comm.transport import Envelope
+from course.comm.transport import WORLD, Envelope, in_background
 from course.worlds.sockets.background_thread import Companion
 from course.worlds.sockets.messages import Kind, Sharing
 from course.worlds.sockets.receiving import Incoming
@@ -31,9 +31,9 @@ class Wire(Incoming):
         self.inside = threading.Condition(threading.Lock())
         self.listened, self.companions = False, []
 
-    def companion(self) -> Companion:
-        """This wire for calls beside the rank's own work."""
-        self.companions.append(Companion(self))
+    def background(self, group) -> Companion:
+        """This wire for what a group's ranks do beside their own work."""
+        self.companions.append(Companion(self, self.windows[1] if group == WORLD else None))
         return self.companions[-1]
 
     def send(self, *args, **kwargs):
@@ -55,20 +55,20 @@ class Wire(Incoming):
         with self.inside:
             self._wait(request, doing)
 
-    def give_up(self, request):
+    def cancel(self, request):
         """Expect no more of `request`; a message that is under way is not stopped."""
         with self.inside:
-            self._give_up(request)
+            self._cancel(request)
 
-    def _give_up(self, request):
+    def _cancel(self, request):
         self.posted = [receive for receive in self.posted if receive is not request]
-        self.unconfirmed.pop(getattr(request, "number", None), None)
+        self.awaiting_ack.pop(getattr(request, "number", None), None)
 
     def _wait(self, request, doing):
         try:
             self._move_until_done(request, doing)
         except CommError:  # the program may go on without it
-            self._give_up(request)
+            self._cancel(request)
             raise
 
     def _move_until_done(self, request, doing):
@@ -123,7 +123,7 @@ class Wire(Incoming):
             self.inside.acquire()
             self.listened = False
 
-    def share(self, group: int, call: int, members, text: str, doing: str) -> list[str]:
+    def roll_call(self, group: int, call: int, members, text: str, doing: str) -> list[str]:
         """Tell all `members` something about a call, and hear what they say, in their order."""
         key = (group, call)
         others = [self.streams[m] for m in members if m != self.rank]
@@ -143,11 +143,11 @@ class Wire(Incoming):
         with self.inside:
             self._finish()
 
-    def abandon(self):
+    def abort(self):
         """Leave without having returned; peers hear of it when the sockets close."""
 
     def _finish(self):
-        for message in list(self.unconfirmed.values()):
+        for message in list(self.awaiting_ack.values()):
             self._wait(message, f"send to rank {message.peer} ({message.envelope})")
         for stream in self.remote:
             while stream.filling and not stream.over and self._progress(self.timeout):
@@ -184,7 +184,7 @@ class Wire(Incoming):
         calls = {}
         for stream in self.remote:
             for (group, call), text in stream.shared.items():
-                if group % 2:  # beside: its rank may still send
+                if in_background(group):  # its rank may still send
                     continue
                 if call > self.entered.get(group, 0):
                     calls[stream.peer] = text.partition("\n")[0]

@@ -52,13 +52,13 @@ class Incoming(Outgoing):
                 if count < len(place):  # that was all there is
                     return
 
-    def _open(self, stream, kind, dtype, confirm, by_lane, tag, call, group, number, nbytes):
+    def _open(self, stream, kind, dtype, synchronous, by_lane, tag, call, number, group, nbytes):
         """Act on a header."""
         if kind == Kind.RETURNED:
             stream.returned = True
         elif kind == Kind.ACCEPTED:
-            if number in self.unconfirmed:  # else its sender has given up
-                self.unconfirmed.pop(number).confirmed = True
+            if number in self.awaiting_ack:  # else its sender has given up
+                self.awaiting_ack.pop(number).accepted = True
         elif kind == Kind.EMPTIED:
             stream.lane_out.ready += number
             self._fill_lane(stream)
@@ -67,7 +67,7 @@ class Incoming(Outgoing):
             self._empty_lane(stream)
         else:
             envelope = Envelope(group, call, tag, dtype, nbytes)
-            arrival = Arrival(stream, kind, envelope, number, confirm)
+            arrival = Arrival(stream, kind, envelope, number, synchronous)
             if by_lane:
                 stream.by_lane.append(arrival)
             else:
@@ -91,7 +91,7 @@ class Incoming(Outgoing):
         arrival.receive = receive
         if arrival.got == 0:
             arrival.view = receive.view
-        if arrival.confirm:
+        if arrival.synchronous:
             self._tell(arrival.stream.peer, Kind.ACCEPTED, number=arrival.number)
         if arrival.complete:
             arrival.land()
@@ -147,8 +147,8 @@ class Incoming(Outgoing):
         text = "" if arrival.kind == Kind.DATA else bytes(arrival.view).decode()
         if arrival.kind == Kind.SHARE:
             arrival.stream.shared[arrival.envelope[:2]] = text
-        elif arrival.kind == Kind.REFUSED and arrival.number in self.unconfirmed:
-            self.unconfirmed.pop(arrival.number).error = CommMismatch(text)
+        elif arrival.kind == Kind.REFUSED and arrival.number in self.awaiting_ack:
+            self.awaiting_ack.pop(arrival.number).error = CommMismatch(text)
         elif arrival.kind == Kind.REFUSED:
             self.trouble = text
         elif arrival.receive:

@@ -22,7 +22,7 @@ class Outgoing:
         self.rank = rank
         self.streams = {p: Stream(p, s, lanes.get(p, (None, None))) for p, s in sockets.items()}
         self.streams[rank] = Stream(rank)
-        self.unconfirmed, self.number = {}, 0
+        self.awaiting_ack, self.number = {}, 0
         self.selector, self.masks = self.Selector(), {}
         for stream in self.remote:
             stream.socket.setblocking(False)
@@ -32,14 +32,14 @@ class Outgoing:
     def remote(self) -> list:
         return [stream for stream in self.streams.values() if stream.socket]
 
-    def send(self, peer: int, envelope: Envelope, view, *, confirm=False) -> Send:
-        """Post `view` [bytes] to `peer`; `confirm` asks for the receiver's acceptance."""
+    def send(self, peer: int, envelope: Envelope, view, *, synchronous=False) -> Send:
+        """Post `view` [bytes] to `peer`; `synchronous` asks for the receiver's acceptance."""
         self.number, stream = self.number + 1, self.streams[peer]
         by_lane = stream.lane_out is not None and len(view) >= LANE_FROM_BYTES
-        confirm = confirm and peer != self.rank
-        message = Send(peer, envelope, self.number, view, confirm, Kind.DATA, by_lane)
-        if confirm:
-            self.unconfirmed[self.number] = message
+        synchronous = synchronous and peer != self.rank
+        message = Send(peer, envelope, self.number, view, synchronous, Kind.DATA, by_lane)
+        if synchronous:
+            self.awaiting_ack[self.number] = message
         if peer == self.rank:
             self._send_to_self(message, view)
         else:

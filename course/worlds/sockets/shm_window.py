@@ -33,14 +33,14 @@ def _bytes_of_one(ranks: int) -> int:
     return ranks * (NODE_MEMORY_BYTES + ranks * WORD_BYTES)
 
 
-def grounds(wire, fd: int, near, ranks: int, start: int) -> list:
-    """The grounds for a rank's own calls and for those beside, in what follows byte `start` of the
+def windows(wire, fd: int, near, ranks: int, start: int) -> list:
+    """The windows for a rank's own calls and for those beside, in what follows byte `start` of the
     memory behind `fd`."""
-    return [Ground(wire, fd, near, ranks, start + n * _bytes_of_one(ranks)) for n in range(2)]
+    return [SharedWindow(wire, fd, near, ranks, start + n * _bytes_of_one(ranks)) for n in range(2)]
 
 
-class Ground:
-    """The grounds [bytes] of the ranks `near` and of this one, by rank: `places`.
+class SharedWindow:
+    """The grounds [bytes] of the ranks `near` and of this one, by rank: `buffers`.
 
     They are what follows byte `start` of the memory behind `fd`.
     """
@@ -50,7 +50,7 @@ class Ground:
         memory = mmap.mmap(fd, start + _bytes_of_one(ranks))
         size = ranks * NODE_MEMORY_BYTES
         rows = torch.frombuffer(memory, dtype=torch.uint8, offset=start, count=size)
-        self.places = {rank: rows.view(ranks, -1)[rank] for rank in (wire.rank, *near)}
+        self.buffers = {rank: rows.view(ranks, -1)[rank] for rank in (wire.rank, *near)}
 
         def word(src, dst):
             at = start + size + (src * ranks + dst) * WORD_BYTES
@@ -59,7 +59,7 @@ class Ground:
         self.mine = {peer: word(wire.rank, peer) for peer in near}
         self.theirs = {peer: word(peer, wire.rank) for peer in near}
 
-    def meet(self, peers, doing):
+    def barrier(self, peers, operation):
         """Return once all `peers` are here too: what they wrote before can be read after it.
 
         Raises CommTimeout and PeerLost as a wait for a message does, CommError if one has left.
@@ -75,10 +75,10 @@ class Ground:
             if not arrival.done:
                 arrival.nap()
             if not arrival.done or arrival.error:
-                self.wire.wait(arrival, doing)
+                self.wire.wait(arrival, operation)
         order_memory()
 
-    def leave(self):
+    def poison(self):
         """Let nobody take what this rank does from now on for a part of a call that has failed."""
         self.left = True
         for word in self.mine.values():

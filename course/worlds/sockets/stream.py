@@ -3,16 +3,16 @@
 import struct
 from collections import deque
 
-HEADER = struct.Struct("<BBBBiiIIQ")
-# kind, dtype, confirm, by lane, tag, call, group, number, bytes
+HEADER = struct.Struct("<BBBBiiIQQ")
+# kind, dtype, synchronous, by lane, tag, call, number, group, bytes
 
 
 class Frame:
     """A header on its way out, and its payload unless that goes by lane; `left` bytes to go."""
 
-    def __init__(self, kind, envelope, number, view, confirm, by_lane):
+    def __init__(self, kind, envelope, number, view, synchronous, by_lane):
         group, call, tag, dtype, _ = envelope
-        head = HEADER.pack(kind, dtype, confirm, by_lane, tag, call, group, number, len(view))
+        head = HEADER.pack(kind, dtype, synchronous, by_lane, tag, call, number, group, len(view))
         self.parts = [memoryview(head)] if by_lane else [memoryview(head), view]
         self.left = len(head) + len(view)
 

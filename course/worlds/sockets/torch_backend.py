@@ -92,7 +92,7 @@ class Native:
             return ValueError(f"rank {rank}: the backend has no {name} for {dtypes}")
         for words, (kind, what) in MEANINGS.items():
             if words in str(error):
-                return kind(f"rank {rank} {what} in {self._comm._label}")
+                return kind(f"rank {rank} {what} in {self._comm.call}")
         return error
 
     def _required_root(self, root):
@@ -140,7 +140,7 @@ class Backend:
         timeout = datetime.timedelta(seconds=self._wire.timeout or 10**6)
         listener = socket.create_server((self._address, 0)) if comm.rank == 0 else None
         place = "{} {}".format(*listener.getsockname()) if listener else ""
-        address, port = comm._tell(place)[0].split()
+        address, port = comm.gather_texts(place)[0].split()
         served = {"master_listen_fd": listener.detach()} if listener else {}
         store = dist.TCPStore(address, int(port), size, comm.rank == 0, timeout,
                               wait_for_workers=False, **served)  # fmt: skip

@@ -17,7 +17,7 @@ from course.parallel.data.data_parallel import DataParallel
 from course.parallel.elastic.centre import SynchronousCentre
 from course.parallel.elastic.elastic_averaging import ElasticAveraging
 from course.parallel.elastic.served_centre import ServedCentre, overhead_s, serve_centre
-from course.parallel.flat_parameters import begin_alike
+from course.parallel.flat_parameters import broadcast_module
 from course.parallel.gossip.gossip import DecentralisedSGD
 from course.parallel.gossip.topology import metropolis, ring_graph
 from course.worlds import RankError, run, simulated
@@ -239,7 +239,7 @@ def test_copies_drift_if_sums_differ_in_rounding_until_synchronised_again():
 def started(p, make=Fit):
     """What the ranks send until all have the same model."""
     trace = Trace()
-    run(lambda comm: begin_alike(comm, make()), p, trace=trace, on=imagined(p))
+    run(lambda comm: broadcast_module(comm, make()), p, trace=trace, on=imagined(p))
     return trace.sent_bytes
 
 

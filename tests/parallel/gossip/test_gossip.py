@@ -12,7 +12,7 @@ from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR, FREE, GTX_680
 from course.collectives import all_reduce, cost
 from course.comm import CommMismatch, Trace
-from course.parallel.flat_parameters import begin_alike
+from course.parallel.flat_parameters import broadcast_module
 from course.parallel.gossip.gossip import DecentralisedSGD, gossip
 from course.parallel.gossip.topology import (
     complete_graph,
@@ -261,7 +261,7 @@ def test_training_costs_one_exchange_a_step_and_one_more():
         run(decentralised, 4, [matrix], 5, trace=trace, on=simulated(one_switch(4, FREE, FDR)))
         nbytes = trained(Fit()).nbytes
         start, world = Trace(), simulated(one_switch(4, FREE, FDR))
-        run(lambda comm: begin_alike(comm, Fit()), 4, trace=start, on=world)
+        run(lambda comm: broadcast_module(comm, Fit()), 4, trace=start, on=world)
         foreseen = gossip_cost(graph, nbytes, steps=6).sent_bytes
         assert trace.sent_bytes == [a + b for a, b in zip(start.sent_bytes, foreseen)]
 

@@ -90,7 +90,9 @@ def test_a_message_that_was_set_aside():
 
 def another_place(comm):
     """A message is given another place while it is on its way."""
-    line = type(comm._wire.streams[1 - comm.rank].socket)(comm._wire.world.Dup(), 1 - comm.rank)
+    line = type(comm._transport.streams[1 - comm.rank].socket)(
+        comm._transport.world.Dup(), 1 - comm.rank
+    )
     first, second = bytearray(5), bytearray(5)
     if comm.rank == 1:
         with pytest.raises(BlockingIOError):
@@ -108,7 +110,7 @@ def test_a_message_that_finds_its_receive_while_it_comes():
 
 def sums_beside(comm):
     xs = [torch.full((100_003,), comm.rank + turn) for turn in range(5)]
-    begun = [comm.begin(all_reduce, x) for x in xs]
+    begun = [comm.submit(all_reduce, x) for x in xs]
     mine = torch.full((7,), comm.rank)
     all_reduce(comm, mine)
     for handle in begun:
@@ -326,7 +328,7 @@ def by_hand(folder, function):
         "-m",
         "mpi4py",
         "-m",
-        "course.worlds.mpirun.world",
+        "course.worlds.mpirun",
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run([*command, f"program:{function}"], cwd=folder, env=environment,

@@ -48,7 +48,7 @@ def busy(milliseconds):
 
 
 def overlapping(comm, nbytes, milliseconds):
-    handle = comm.begin(all_reduce, torch.empty(nbytes, dtype=torch.uint8))
+    handle = comm.submit(all_reduce, torch.empty(nbytes, dtype=torch.uint8))
     busy(milliseconds)
     handle.wait()
     return comm.clock()
@@ -77,9 +77,9 @@ def passes_on(comm):
 
 
 def one_after_another(comm):
-    begun = [comm.begin(passes_on), comm.begin(passes_on)]
+    begun = [comm.submit(passes_on), comm.submit(passes_on)]
     busy(9000)
-    begun.append(comm.begin(passes_on))
+    begun.append(comm.submit(passes_on))
     return [handle.wait() for handle in begun], comm.clock()
 
 
@@ -89,7 +89,7 @@ def test_a_queue_is_served_in_order_and_never_before_it_was_begun():
 
 
 def computes_beside(comm):
-    handle = comm.begin(lambda comm: busy(2000))
+    handle = comm.submit(lambda comm: busy(2000))
     busy(3000)
     handle.wait()
     return comm.clock()
@@ -102,7 +102,7 @@ def test_what_computes_beside_has_a_clock_of_its_own_and_a_slow_rank_is_slow_the
 
 
 def waits_for_the_queue(comm):
-    handle = comm.begin(passes_on)
+    handle = comm.submit(passes_on)
     if comm.rank == 0:
         busy(1000)
     handle.wait()
@@ -121,7 +121,7 @@ def test_the_record_goes_from_one_course_of_events_to_the_other(tmp_path):
 
 def never_told(comm):
     """Each waits beside for what the other sends only after that."""
-    comm.begin(lambda comm: comm.recv(hundred(), 1 - comm.rank)).wait()
+    comm.submit(lambda comm: comm.recv(hundred(), 1 - comm.rank)).wait()
 
 
 def test_a_deadlock_beside_is_told_at_once():
@@ -133,7 +133,7 @@ def test_a_deadlock_beside_is_told_at_once():
 
 
 def dies_beside(comm):
-    handle = comm.begin(lambda comm: [passes_on(comm) for _ in range(9)])
+    handle = comm.submit(lambda comm: [passes_on(comm) for _ in range(9)])
     handle.wait()
 
 
@@ -151,7 +151,7 @@ def tells_rank_0(comm):
 def fails_before_what_it_has_begun(comm):
     """Rank 1 fails at once, ranks 2 and 3 return after seconds; 0 hears of both, not of 1."""
     if comm.rank == 1:
-        comm.begin(tells_rank_0)
+        comm.submit(tells_rank_0)
         comm.barrier()
         raise ArithmeticError
     comm.barrier()
@@ -160,7 +160,7 @@ def fails_before_what_it_has_begun(comm):
         return comm.send(hundred(), 0)
     comm.recv(hundred(), 2)
     comm.recv(hundred(), 3)
-    beside = comm.begin(lambda comm: comm.recv(hundred(), 1))
+    beside = comm.submit(lambda comm: comm.recv(hundred(), 1))
     with pytest.raises(PeerLost, match="rank 1 was lost"):
         beside.wait()
 
@@ -168,7 +168,7 @@ def fails_before_what_it_has_begun(comm):
 def sends_beside(comm):
     """Rank 1 fails when what it has begun has sent already, by a clock that is ahead."""
     if comm.rank == 1:
-        comm.begin(lambda comm: (torch.zeros(1000), comm.send(hundred(), 0)))
+        comm.submit(lambda comm: (torch.zeros(1000), comm.send(hundred(), 0)))
         comm.recv(hundred(), 0)
         raise ArithmeticError
     if comm.rank == 2:
@@ -176,7 +176,7 @@ def sends_beside(comm):
         return comm.send(hundred(), 0)
     comm.send(hundred(), 1)
     comm.recv(hundred(), 2)
-    beside = comm.begin(lambda comm: comm.recv(hundred(), 1))
+    beside = comm.submit(lambda comm: comm.recv(hundred(), 1))
     with pytest.raises(PeerLost, match="rank 1 was lost"):
         beside.wait()
 
@@ -191,7 +191,7 @@ def test_what_a_lost_rank_has_begun_stops_with_it_and_what_it_sent_never_comes(f
 def gradients_beside(comm):
     """An all-reduce begun in the middle of a backward pass, as soon as a gradient is there."""
     begun, w = [], torch.ones(3, requires_grad=True)
-    w.register_hook(lambda grad: begun.append((grad, comm.begin(all_reduce, grad))))
+    w.register_hook(lambda grad: begun.append((grad, comm.submit(all_reduce, grad))))
     (w.exp() * (comm.rank + 1)).sum().backward()
     for _, handle in begun:
         handle.wait()

@@ -18,7 +18,7 @@ def several_at_once(comm, elements):
     found = []
     for turn in range(5):
         xs = [values((elements,), torch.float32, comm.rank, part, turn) for part in range(3)]
-        begun = [comm.begin(all_reduce, x) for x in xs]
+        begun = [comm.submit(all_reduce, x) for x in xs]
         theirs, right = torch.empty(elements), (comm.rank + 1) % comm.size
         left = (comm.rank - 1) % comm.size
         comm.exchange(values((elements,), torch.float32, comm.rank, 7, turn), right, theirs, left)
@@ -42,7 +42,7 @@ def test_calls_beside_one_another_and_beside_messages(on, ranks, elements):
 def in_order(comm):
     """What begun calls append, each by itself, and what they return."""
     seen = []
-    begun = [comm.begin(lambda c, i: seen.append((i, c.rank, c.size)) or i, i) for i in range(20)]
+    begun = [comm.submit(lambda c, i: seen.append((i, c.rank, c.size)) or i, i) for i in range(20)]
     return [handle.wait() for handle in begun], seen, comm.rank
 
 
@@ -55,8 +55,8 @@ def test_one_after_another_in_the_order_begun():
 def meets_while_it_computes(comm):
     """Two ranks sum beside while the rank's own thread never waits; then it looks."""
     x = torch.ones(1 << 20)
-    handle = comm.begin(all_reduce, x)
-    while not handle._work.done.is_set():
+    handle = comm.submit(all_reduce, x)
+    while not handle._task.done.is_set():
         torch.ones(1000).sum()
     return x.sum().item()
 
@@ -69,7 +69,7 @@ def beside_each_group(comm):
     """A group's own begun calls, and a group made beside."""
     x, y = torch.tensor([float(comm.rank)]), torch.tensor([1.0])
     pair = comm.split(comm.rank // 2)
-    first, second = pair.begin(all_reduce, x), comm.begin(sum_in_pairs, y)
+    first, second = pair.submit(all_reduce, x), comm.submit(sum_in_pairs, y)
     first.wait(), second.wait()
     return x.item(), y.item()
 
@@ -84,8 +84,8 @@ def test_groups_beside():
 
 def no_grad_beside(comm):
     with torch.no_grad():
-        off = comm.begin(lambda c: torch.is_grad_enabled())
-    return off.wait(), comm.begin(lambda c: torch.is_grad_enabled()).wait()
+        off = comm.submit(lambda c: torch.is_grad_enabled())
+    return off.wait(), comm.submit(lambda c: torch.is_grad_enabled()).wait()
 
 
 def test_the_grad_mode_goes_along():
@@ -94,7 +94,7 @@ def test_the_grad_mode_goes_along():
 
 def counted(comm, aside):
     x = torch.ones(64)
-    comm.begin(all_reduce, x).wait() if aside else all_reduce(comm, x)
+    comm.submit(all_reduce, x).wait() if aside else all_reduce(comm, x)
     return comm.meter.sent_bytes, comm.meter.sent_messages, len(comm.events)
 
 
@@ -106,7 +106,7 @@ def failing(comm, wait):
     def fail(comm):
         raise ArithmeticError(f"rank {comm.rank} of {comm.size}")
 
-    handle = comm.begin(fail)
+    handle = comm.submit(fail)
     if wait:
         with pytest.raises(ArithmeticError, match=f"rank {comm.rank} of 2"):
             handle.wait()
@@ -126,7 +126,7 @@ def test_an_error_that_nobody_waited_for_is_not_lost():
 
 def never_waited_for(comm):
     x = torch.ones(PRIME)
-    comm.begin(all_reduce, x)
+    comm.submit(all_reduce, x)
     return x
 
 
@@ -137,25 +137,27 @@ def test_what_nobody_waits_for_is_finished_first():
 def unequal(comm):
     x = torch.ones(3 + comm.rank)
     try:
-        comm.begin(all_reduce, x).wait()
+        comm.submit(all_reduce, x).wait()
     except CommMismatch as error:
         return str(error)
 
 
 def test_a_mismatch_beside_names_the_ranks():
-    call = "is in all_reduce #1 in world, beside (float32"
+    call = "is in all_reduce #1 in world, in the background (float32"
     sentence = f"rank 0 {call} [3], op sum, by ring); rank 1 {call} [4], op sum, by ring)"
     assert run(unequal, 2) == [sentence] * 2
 
 
 def alone(comm):
     if comm.rank == 0:
-        comm.begin(all_reduce, torch.ones(3)).wait()
+        comm.submit(all_reduce, torch.ones(3)).wait()
     comm.recv(torch.empty(1), 0)
 
 
 def test_a_call_that_only_one_rank_begins_times_out():
-    with pytest.raises(RankError, match="waited 0.5 s in all_reduce #1 in world, beside"):
+    with pytest.raises(
+        RankError, match="waited 0.5 s in all_reduce #1 in world, in the background"
+    ):
         run(alone, 2, timeout=0.5)
 
 
@@ -163,13 +165,13 @@ def ahead(comm):
     """Rank 0 has begun a sum long before rank 1, whose message it then answers: no mismatch."""
     x, y = torch.ones(3), torch.zeros(1)
     if comm.rank == 0:
-        handle = comm.begin(all_reduce, x)
+        handle = comm.submit(all_reduce, x)
         comm.recv(y, 1)
         comm.send(y + 1, 1)
     else:
         comm.send(y, 0)
         comm.recv(y, 0)
-        handle = comm.begin(all_reduce, x)
+        handle = comm.submit(all_reduce, x)
     handle.wait()
     return x[0].item(), y.item()
 
@@ -182,7 +184,7 @@ def storm(comm, seed):
     """Two threads' worth of messages of all lengths, in two orders."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(0, 300_000, (30,), generator=generator).tolist()
-    beside = comm.begin(swap_all, lengths)
+    beside = comm.submit(swap_all, lengths)
     return swap_all(comm, lengths[::-1]), beside.wait()
 
 
@@ -202,7 +204,7 @@ def test_a_storm_of_messages_in_two_threads(on, seed):
 
 def gathered_beside(comm):
     outs = [torch.empty(2) for _ in range(comm.size)]
-    comm.begin(all_gather, outs, torch.full((2,), float(comm.rank))).wait()
+    comm.submit(all_gather, outs, torch.full((2,), float(comm.rank))).wait()
     return [out[0].item() for out in outs], threading.active_count()
 
 

@@ -44,7 +44,7 @@ def until(condition):
 
 def until_heard(comm, condition):
     """Poll until what others have sent makes something so."""
-    until(lambda: [moved(comm._wire, 0.01), condition()][1])
+    until(lambda: [moved(comm._transport, 0.01), condition()][1])
 
 
 # Ranks that do not do the same thing
@@ -178,7 +178,7 @@ def test_a_split_is_a_call_like_any_other():
 
 def receive_while_others_meet(comm, source):
     if comm.rank == 1:
-        others = comm._wire.remote
+        others = comm._transport.remote
         until_heard(comm, lambda: all(stream.shared for stream in others))
         return told(comm.recv, torch.zeros(3), source, 4)
     return told(enter, comm, "all_reduce", [5], op="sum")
@@ -230,7 +230,7 @@ def ring(comm, size, signs):
     own, *others = [pathlib.Path(signs, f"{size} {(comm.rank + r) % 3}") for r in range(3)]
     own.touch()  # who gives up first stays, and moves nothing, until the others have
     until(lambda: all(other.exists() for other in others))
-    comm._wire.timeout = 0.1
+    comm._transport.timeout = 0.1
     return said
 
 
@@ -256,9 +256,9 @@ def test_unchecked_a_ring_of_sends_hangs_only_once_its_messages_are_large(on, tm
 def give_up_and_go_on(comm, signs):
     x, early, out = torch.ones(3), torch.zeros(3), torch.zeros(3)
     if comm.rank == 0:
-        comm._wire.timeout = 0.3
+        comm._transport.timeout = 0.3
         said = [told(comm.recv, early, 1), told(comm.send, 5 * x, 1, 6)]
-        comm._wire.timeout = 20
+        comm._transport.timeout = 20
         pathlib.Path(signs, "gave up").touch()
         comm.recv(out, 1)
         return said, early.tolist(), out.tolist()
@@ -361,7 +361,7 @@ def test_a_rank_that_was_killed_is_named(on, capsys):
 def only_rank_0_meets(comm):
     if comm.rank:
         return None
-    until_heard(comm, lambda: all(stream.returned for stream in comm._wire.remote))
+    until_heard(comm, lambda: all(stream.returned for stream in comm._transport.remote))
     return told(comm.barrier)
 
 
@@ -377,10 +377,10 @@ def others_may_still_send(comm):
     if comm.rank == 1:
         return None
     if comm.rank == 2:
-        until_heard(comm, lambda: comm._wire.streams[1].returned)
+        until_heard(comm, lambda: comm._transport.streams[1].returned)
         comm.send(x, 0)
         return None
-    until_heard(comm, lambda: comm._wire.streams[1].returned)
+    until_heard(comm, lambda: comm._transport.streams[1].returned)
     return comm.recv(x, ANY), told(comm.recv, x, ANY)
 
 
@@ -463,8 +463,10 @@ def leave_it_there(comm):
         comm.recv(small, 0)
         return comm.send(small, 1)
     comm.recv(small, 2)  # by now the large one has begun to come
-    until_heard(comm, lambda: comm._wire.streams[0].arrived)
-    taken = [arrival.got for arrival in comm._wire.streams[0].arrived if arrival.envelope.tag == 1]
+    until_heard(comm, lambda: comm._transport.streams[0].arrived)
+    taken = [
+        arrival.got for arrival in comm._transport.streams[0].arrived if arrival.envelope.tag == 1
+    ]
     comm.recv(small, 0, 2)
     comm.recv(large, 0, 1)
     return taken, small.eq(4).all().item(), large.eq(3).all().item()

@@ -11,16 +11,16 @@ from tests.worlds.simulator.clusters import switched
 def tell_the_others(comm, turns):
     """Each writes who it is and the turn; all read all, so long as nobody writes again."""
     wrong = []
-    with comm.common() as common:
-        mine = common.places[comm.rank]
+    with comm.node_memory() as memory:
+        mine = memory.buffers[comm.rank]
         for turn in range(turns):
             mine[: 1 << 16] = (comm.rank + turn) % 251
-            common.meet()
-            for rank, place in common.places.items():
+            memory.barrier()
+            for rank, place in memory.buffers.items():
                 if not (place[: 1 << 16] == (rank + turn) % 251).all():
                     wrong.append((turn, rank))
-            common.meet()
-    return wrong, sorted(common.places)
+            memory.barrier()
+    return wrong, sorted(memory.buffers)
 
 
 @pytest.mark.parametrize("nodes", [(0,), (0, 0, 0, 0), (0, 1, 0, 1)])
@@ -42,23 +42,26 @@ def test_groups_meet_apart_from_one_another():
     assert run(in_groups, 4) == [[]] * 4
 
 
-def has_common(comm):
-    with comm.common() as common:
-        return common is not None
+def has_node_memory(comm):
+    return comm.node_memory() is not None
 
 
 def common_beside(comm):
     group = comm.split(comm.rank // 2)
-    return has_common(comm), comm.begin(has_common).wait(), group.begin(has_common).wait()
+    return (
+        has_node_memory(comm),
+        comm.submit(has_node_memory).wait(),
+        group.submit(has_node_memory).wait(),
+    )
 
 
 def test_there_is_none_on_an_imagined_cluster_nor_beside_a_smaller_group():
-    assert run(has_common, 2, on=switched(2)) == [False] * 2
+    assert run(has_node_memory, 2, on=switched(2)) == [False] * 2
     assert run(common_beside, 4) == [(True, True, False)] * 4
 
 
 def both_at_once(comm):
-    beside = comm.begin(tell_the_others, 200)
+    beside = comm.submit(tell_the_others, 200)
     return tell_the_others(comm, 200)[0] + beside.wait()[0]
 
 
@@ -71,10 +74,10 @@ def one_fails_and_goes_on(comm):
     heard = []
     for turn in range(2):
         try:
-            with comm.common() as common:
+            with comm.node_memory() as memory:
                 if comm.rank == 1 and turn == 0:
                     raise KeyError("something else")
-                common.meet()
+                memory.barrier()
         except (CommError, KeyError) as error:
             heard.append(str(error))
     return heard
@@ -88,22 +91,22 @@ def test_who_has_left_a_call_takes_part_in_no_other():
 
 
 def wait_for_the_dead(comm):
-    with comm.common() as common:
+    with comm.node_memory() as memory:
         if comm.rank == 1:
             return
-        common.meet()
+        memory.barrier()
 
 
 def wait_for_the_slow(comm):
-    with comm.common() as common:
+    with comm.node_memory() as memory:
         if comm.rank == 1:
             comm.recv(torch.empty(1), 0)
-        common.meet()
+        memory.barrier()
 
 
-def test_a_meeting_that_cannot_be_is_told():
+def test_a_barrier_that_cannot_be_is_told():
     with pytest.raises(RankError, match="rank 1 has returned from its function while rank 0 was in "
-                                        "a meeting of node 0"):  # fmt: skip
+                                        "a barrier of node 0"):  # fmt: skip
         run(wait_for_the_dead, 2)
-    with pytest.raises(RankError, match=r"rank \d waited 0.3 s in (a meeting of node 0|recv)"):
+    with pytest.raises(RankError, match=r"rank \d waited 0.3 s in (a barrier of node 0|recv)"):
         run(wait_for_the_slow, 2, timeout=0.3, checked=False)

@@ -15,7 +15,7 @@ import torch
 
 from course.comm import PeerLost
 from course.worlds import RankError, processes, run
-from course.worlds import run as launch
+from course.worlds import cores as cores_module
 from course.worlds.cores import cores
 from course.worlds.local import workers as crew_module
 from course.worlds.supervise import GRACE_S
@@ -111,7 +111,7 @@ SCRIPT = """
     with open("imported", "a") as file:
         file.write("once ")
 
-    import course.comm
+    import course.worlds
 
     class Point:
         def __init__(self, x): self.x = x
@@ -125,8 +125,8 @@ SCRIPT = """
         return Point(total.item() + offset), pathlib.Path(main.__file__).name
 
     if sys.argv[1:] == ["fail"]:
-        course.comm.run(lambda comm: missing, 2)
-    points, mains = zip(*course.comm.run(work, 2))
+        course.worlds.run(lambda comm: missing, 2)
+    points, mains = zip(*course.worlds.run(work, 2))
     print([point.x for point in points], set(mains), all(type(p) is Point for p in points))
 """
 
@@ -143,7 +143,7 @@ def script(tmp_path, *arguments):
 def test_a_script_needs_no_guard_and_is_never_imported(tmp_path):
     done = script(tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout == "[41.0, 41.0] {'nursery.py'} True\n"
+    assert done.stdout == "[41.0, 41.0] {'fork_server.py'} True\n"
     assert (tmp_path / "imported").read_text() == "once "
 
 
@@ -151,7 +151,7 @@ def test_a_script_whose_rank_failed_fails(tmp_path):
     done = script(tmp_path, "fail")
     assert done.returncode == 1
     assert "rank 0 failed: NameError: name 'missing' is not defined" in done.stderr
-    assert "course.comm.run(lambda comm: missing, 2)" in done.stderr
+    assert "course.worlds.run(lambda comm: missing, 2)" in done.stderr
 
 
 # Where it runs
@@ -186,7 +186,7 @@ def inside(comm):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_rank_is_a_process_of_its_own_with_its_share_of_the_cores(ranks):
-    expected = ("nursery.py", 2, "", max(1, cores() // ranks))
+    expected = ("fork_server.py", 2, "", max(1, cores() // ranks))
     assert run(inside, ranks) == [expected] * ranks
     assert len({os.getpid(), *run(lambda comm: os.getpid(), ranks)}) == ranks + 1
 
@@ -214,7 +214,7 @@ def test_ranks_pose_as_being_on_several_nodes():
 
 
 def test_there_may_be_more_ranks_than_cores(monkeypatch):
-    monkeypatch.setattr(launch, "cores", lambda: 1)
+    monkeypatch.setattr(cores_module, "cores", lambda: 1)
     assert run(whoami, 4)[3][:2] == (3, 4)
     with pytest.raises(
         ValueError,
@@ -223,7 +223,7 @@ def test_there_may_be_more_ranks_than_cores(monkeypatch):
     ):
         run(whoami, 5)
     assert run(whoami, 6, on=processes(oversubscribe=True))[5][:2] == (5, 6)
-    monkeypatch.setattr(launch, "cores", lambda: 3)
+    monkeypatch.setattr(cores_module, "cores", lambda: 3)
     assert run(whoami, 6)[5][:2] == (5, 6)
 
 
@@ -310,7 +310,7 @@ def test_nothing_is_left_of_a_run(tmp_path):
 
 @pytest.mark.parametrize("interrupted", ["reserve", "frame"])  # before and after their forks
 def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
-    """The first launcher had nobody to stop a crew whose making was interrupted."""
+    """The first launcher had nobody to stop a workers whose making was interrupted."""
     run(whoami, 2)
     assert gone(ranks_alive())
 
@@ -345,9 +345,11 @@ def test_a_run_whose_leader_is_killed_fails_and_the_next_one_does_not():
 
 def test_a_nursery_that_is_killed_is_replaced():
     run(whoami, 1)
-    (nursery,) = [p for p in psutil.Process().children() if "nursery.py" in " ".join(p.cmdline())]
-    nursery.kill()
-    assert gone([nursery.pid])
+    (server,) = [
+        p for p in psutil.Process().children() if "fork_server.py" in " ".join(p.cmdline())
+    ]
+    server.kill()
+    assert gone([server.pid])
     assert run(whoami, 2)[1][:2] == (1, 2)
 
 
