@@ -1,11 +1,11 @@
 """Where ranks live and how they start: `run(fn, ranks, on=...)` and the worlds it runs on.
 
-run, supervise                     call a function on ranks; their values, or who failed first
-local       processes()        on this machine, forked from a process that has imported torch
-netns       hosts()            the same, with a real, shaped Ethernet between them
-mpirun      mpi()              the same, with MPI to carry their messages
-sockets                            how these three carry messages
-simulator   simulated()        on an imagined cluster, in virtual time
+launch, supervise          call a function on ranks; their values, or who failed first
+local      processes()     on this machine, forked from a process that has imported torch
+netns      hosts()         the same, with a real, shaped Ethernet between them
+mpirun     mpi()           the same, with MPI to carry their messages
+sockets                    how these three carry messages
+simulator  simulated()     on an imagined cluster, in virtual time
 """
 
 from course.worlds.launch import run

@@ -155,9 +155,7 @@ def alone(comm):
 
 
 def test_a_call_that_only_one_rank_begins_times_out():
-    with pytest.raises(
-        RankError, match="waited 0.5 s in all_reduce #1 in world, in the background"
-    ):
+    with pytest.raises(RankError, match="waited 0.5 s in all_reduce #1 in world, in the"):
         run(alone, 2, timeout=0.5)
 
 
