@@ -36,28 +36,28 @@ class Supervisor:
         self.results, self.failures, self.stacks, self.events = {}, {}, {}, []
 
     @property
-    def silent(self) -> list:
+    def unfinished(self) -> list:
         return [r for r in range(self.ranks) if r not in self.results and r not in self.failures]
 
     def until_settled(self, workers, grace_s):
         """Listen until every rank has returned or failed, or one has failed `grace_s` ago."""
-        while self.silent and not self.failures:
-            self.hear(workers.hear())
-        self._listen(workers, grace_s, lambda: self.silent)
-        for rank in self.silent:
-            workers.ask_where(rank)
-        self._listen(workers, STACK_S, lambda: set(self.silent) - self.stacks.keys())
+        while self.unfinished and not self.failures:
+            self.handle(workers.poll())
+        self._listen(workers, grace_s, lambda: self.unfinished)
+        for rank in self.unfinished:
+            workers.request_stack(rank)
+        self._listen(workers, STACK_S, lambda: set(self.unfinished) - self.stacks.keys())
 
     def _listen(self, workers, seconds, wanting):
         deadline = time.monotonic() + seconds
         while wanting() and (left := deadline - time.monotonic()) > 0:
-            self.hear(workers.hear(min(left, LOOK_S)))
+            self.handle(workers.poll(min(left, LOOK_S)))
 
-    def hear(self, news, *, stopped=False):
+    def handle(self, news, *, stopped=False):
         """Take in what workers said; `stopped`: ranks that end now were ended by the launcher."""
         for rank, kind, value in sorted(news, key=lambda entry: entry[1] == "ended"):
             if kind in ("out", "err"):
-                self.printer.hear(rank, kind, value)
+                self.printer.show(rank, kind, value)
             elif kind == "result":
                 self.results[rank], events = value
                 self.events += events
@@ -66,7 +66,7 @@ class Supervisor:
                 self.events += events
             elif kind == "stack":
                 self.stacks[rank] = value
-            elif kind == "ended" and rank in self.silent and not stopped:
+            elif kind == "ended" and rank in self.unfinished and not stopped:
                 self.failures[rank] = death(rank, value)
 
     def values(self) -> list:
@@ -77,14 +77,14 @@ class Supervisor:
 
     def error(self) -> RankError:
         """The failure that came first among those that are not the consequence of another."""
-        first = min(self.failures.values(), key=lambda f: (f.order, f.when))
+        first = min(self.failures.values(), key=lambda f: (f.severity, f.when))
         message = f"rank {first.rank} failed: {first.sentence}\n\n"
         if first.trace:
             message += textwrap.indent(first.text(), "  ") + "\n\n"
         for rank, failure in sorted(self.failures.items()):
             if rank != first.rank:
                 message += f"rank {rank}: {failure.sentence}\n"
-        running = {rank: place(self.stacks.get(rank)) for rank in self.silent}
+        running = {rank: location(self.stacks.get(rank)) for rank in self.unfinished}
         for rank, where in running.items():
             message += f"rank {rank} was still running{where}\n"
         return RankError(
@@ -109,7 +109,7 @@ def supervise(
         workers.start([job] * ranks)
         watch.until_settled(workers, grace_s)
     finally:
-        watch.hear(workers.stop(), stopped=True)
+        watch.handle(workers.stop(), stopped=True)
         watch.printer.finish()
     if trace is not None:
         trace.add(ranks, watch.events)
@@ -121,10 +121,10 @@ def death(rank: int, status: int) -> Failure:
     code = os.waitstatus_to_exitcode(status)
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
     error = PeerLost(f"rank {rank} {how} before its function had returned")
-    return Failure.of(rank, error)._replace(order=0, trace=None)
+    return Failure.of(rank, error)._replace(severity=0, trace=None)
 
 
-def place(stack) -> str:
+def location(stack) -> str:
     """The innermost place of a stack [(file, line, function), ...] in words."""
     if not stack:
         return ""

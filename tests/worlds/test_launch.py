@@ -17,7 +17,7 @@ from course.comm import PeerLost
 from course.worlds import RankError, processes, run
 from course.worlds import cores as cores_module
 from course.worlds.cores import cores
-from course.worlds.local import workers as crew_module
+from course.worlds.local import workers as workers_module
 from course.worlds.supervise import GRACE_S
 
 
@@ -134,7 +134,7 @@ SCRIPT = """
 def script(tmp_path, *arguments):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(crew_module.__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(workers_module.__file__)))
     command = [sys.executable, "-W", "error", str(path), *arguments]
     environment = os.environ | {"PYTHONPATH": root}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -284,7 +284,7 @@ def gone(pids) -> bool:
 
 
 def ranks_alive():
-    """All processes that were started for runs, without the nursery, which stays."""
+    """All processes that were started for runs, without the fork server, which stays."""
     own, all_ = psutil.Process().children(), psutil.Process().children(recursive=True)
     return [child.pid for child in all_ if child not in own and running(child.pid)]
 
@@ -320,7 +320,7 @@ def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew_module, interrupted, interrupt)
+    monkeypatch.setattr(workers_module, interrupted, interrupt)
     with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps its last error
         run(whoami, 3)
     assert gone(ranks_alive())
@@ -343,7 +343,7 @@ def test_a_run_whose_leader_is_killed_fails_and_the_next_one_does_not():
     assert run(whoami, 2)[1][:2] == (1, 2)
 
 
-def test_a_nursery_that_is_killed_is_replaced():
+def test_a_fork_server_that_is_killed_is_replaced():
     run(whoami, 1)
     (server,) = [
         p for p in psutil.Process().children() if "fork_server.py" in " ".join(p.cmdline())
@@ -355,21 +355,21 @@ def test_a_nursery_that_is_killed_is_replaced():
 
 QUIET = """
     import os, select, socket, sys
-    from course.worlds.local.fork_server import QUIET_S, use_the_quiet
-    nursery, notebook = socket.socketpair()
+    from course.worlds.local.fork_server import QUIET_S, preload_when_idle
+    server, notebook = socket.socketpair()
     if "leader" in sys.argv and os.fork() == 0:
         select.select([], [], [], 2 * QUIET_S)
         notebook.send(b"r")
         os._exit(0)
     if "asked" in sys.argv:
         notebook.send(b"r")
-    use_the_quiet(nursery)
+    preload_when_idle(server)
     print("torch._dynamo" in sys.modules)
 """
 
 
 @pytest.mark.parametrize("busy", ["", "leader", "asked"])
-def test_the_nursery_imports_what_an_optimiser_needs_once_nobody_needs_the_nursery(busy):
+def test_the_fork_server_imports_what_an_optimiser_needs_once_nobody_needs_it(busy):
     """In each rank it took 1.3 s of processor time."""
     command = [sys.executable, "-c", textwrap.dedent(QUIET), busy]
     assert subprocess.run(command, capture_output=True, text=True).stdout == f"{not busy}\n"

@@ -19,12 +19,12 @@ from course.worlds.sockets.torch_backend import Backend
 LENGTH_BYTES = 8
 
 
-def live(rank, control, fds, job):
+def run_rank(rank, control, fds, job):
     """Run `job` as `rank`, who joins the others by the open files `fds`."""
     prepare(rank, job)
     report = Reporter(control)
     report("started", os.getpid())
-    signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", whereabouts(frame)))
+    signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", user_stack(frame)))
     comm = None
     try:
         join, _, world = cloudpickle.loads(job["world"])
@@ -56,7 +56,7 @@ def prepare(rank, job):
         stream.reconfigure(line_buffering=True)
 
 
-def whereabouts(frame):
+def user_stack(frame):
     """The learner's part of a stack, as plain tuples (file, line, function)."""
     ours = __file__, fork_server.__file__
     stack = traceback.extract_stack(frame)

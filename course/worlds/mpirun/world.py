@@ -76,7 +76,7 @@ class MpiWorkers(Workers):
         for rank, (environment, line) in enumerate(self._doormen(len(jobs))):
             self._start(rank, line)
             environments.append(environment)
-        self._brief(jobs, environments)
+        self._send_jobs(jobs, environments)
 
     def stop(self) -> list:
         """End every process of the run; return once none is left, with what they still said."""
