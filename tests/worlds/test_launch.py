@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from course.comm import PeerLost
-from course.worlds import RankError, processes, run
+from course.worlds import RankError, RunTimeout, processes, run
 from course.worlds import cores as cores_module
 from course.worlds.cores import cores
 from course.worlds.local import workers as workers_module
@@ -407,3 +407,49 @@ def test_the_others_may_go_on_for_as_long_as_they_are_given():
     assert hasty.values == {} and list(hasty.running) == [1]
     with pytest.raises(ValueError, match="grace_s is a number of seconds, 0 or more, not -1"):
         run(outlives, 2, 0, on=processes(grace_s=-1))
+
+
+# The bounds of a run
+
+
+def never_all_return(comm):
+    if comm.rank == 1:
+        while True:
+            time.sleep(1)
+    if comm.rank == 2:
+        comm.recv(torch.zeros(1), 1)
+    return "done"
+
+
+def test_a_run_that_is_not_over_at_its_limit_says_where_each_rank_was():
+    """An answer that never returned stopped the notebook: `timeout` bounds a blocked call alone."""
+    with pytest.raises(RunTimeout, match="^the run was not over after 0.5 s") as caught:
+        run(never_all_return, 3, limit=0.5)
+    error = caught.value
+    assert (error.rank, error.failures, error.values) == (None, {}, {0: "done"})
+    for rank, line in ((1, "time.sleep(1)"), (2, "comm.recv(torch.zeros(1), 1)")):
+        assert error.running[rank].startswith(", in never_all_return, line ")
+        assert error.running[rank].endswith(": " + line)  # the learner's line, none of ours
+        assert f"rank {rank} was still running{error.running[rank]}" in str(error)
+    assert gone(ranks_alive())
+
+
+def test_a_limit_changes_nothing_for_a_run_that_keeps_it():
+    assert run(whoami, 2, limit=60)[1][:2] == (1, 2)
+    with pytest.raises(RankError, match="rank 0 failed: ZeroDivisionError"):
+        run(lambda comm: 1 / comm.rank, 2, limit=60)
+
+
+@pytest.mark.parametrize(
+    "option, sentence",
+    [
+        ({"limit": 0}, "a limit is a positive number of seconds, or None, not 0"),
+        ({"limit": "1"}, "a limit is a positive number of seconds, or None, not '1'"),
+        ({"timeout": math.nan}, "a time-out is a positive number of seconds, or None, not nan"),
+        ({"live": "no"}, "live is True or False, not 'no'"),  # it counted as true
+        ({"checked": None}, "checked is True or False, not None"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(option, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        run(whoami, 2, **option)

@@ -225,6 +225,22 @@ def test_all_ranks_wait_for_one_another(shared):
     assert "CommTimeout: rank" in said and "waited 1 s in recv from rank" in said
 
 
+def test_an_interrupt_says_where_each_rank_was(shared):
+    """It showed where the launcher was: in selectors.py."""
+    cell = shared.start("run(busy, 3, FOLDER, timeout=None)")
+    family = Family(shared.folder)
+    shared.manager.interrupt_kernel()
+    reply = shared.reply(cell, SPARE_S)
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert reply["evalue"].startswith(
+        "the run was interrupted\n\nrank 0 was still running, in busy"
+    )
+    assert ": time.sleep(1000)\nrank 2 was still running, in busy, line " in reply["evalue"]
+    assert reply["evalue"].endswith(": comm.barrier()")
+    assert "selectors.py" not in "".join(reply["traceback"])
+    shared.expect_nothing_left(family)
+
+
 @pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.3])
 def test_two_interrupts(shared, pause_s):
     cell = shared.start("run(busy, 3, FOLDER, timeout=None)")

@@ -1,6 +1,7 @@
 """The life of a rank: connect, call the function, report, wait to be released."""
 
 import contextlib
+import itertools
 import os
 import pickle
 import random
@@ -12,8 +13,7 @@ import cloudpickle
 import numpy
 import torch
 
-from course.worlds.local import fork_server
-from course.worlds.pickling import Failure, pack_result
+from course.worlds.pickling import OURS, Failure, pack_result
 from course.worlds.sockets.torch_backend import Backend
 
 LENGTH_BYTES = 8
@@ -58,9 +58,13 @@ def prepare(rank, job):
 
 def user_stack(frame):
     """The learner's part of a stack, as plain tuples (file, line, function)."""
-    ours = __file__, fork_server.__file__
-    stack = traceback.extract_stack(frame)
-    return [(f.filename, f.lineno, f.name) for f in stack if f.filename not in ours]
+    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+    called = itertools.dropwhile(_is_ours, stack)
+    return list(itertools.takewhile(lambda entry: not _is_ours(entry), called))
+
+
+def _is_ours(entry):
+    return entry[0].startswith(OURS)
 
 
 class Reporter:
