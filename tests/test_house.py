@@ -139,7 +139,7 @@ def test_an_import_that_points_up_is_found(tmp_path, monkeypatch):
     for place, line in (
         ("collectives/basic.py", "from course.worlds import run"),
         ("comm/trace.py", "from course.worlds.launch import run"),
-        ("worlds/sockets/stream.py", "from course.worlds.local.rank import live"),
+        ("worlds/sockets/stream.py", "from course.worlds.local.rank import run_rank"),
         ("worlds/simulator/rank.py", "import course.worlds.sockets.stream"),
         ("worlds/local/rank.py", "from course.worlds.launch import run"),
     ):

@@ -12,9 +12,9 @@ from course.worlds.launch import run
 from course.worlds.local.world import processes
 from course.worlds.mpirun.world import mpi
 from course.worlds.netns.world import hosts
-from course.worlds.supervise import RankError
+from course.worlds.supervise import RankError, RunTimeout
 
-__all__ = ["RankError", "hosts", "mpi", "processes", "run", "simulated"]
+__all__ = ["RankError", "RunTimeout", "hosts", "mpi", "processes", "run", "simulated"]
 
 
 def __getattr__(name):

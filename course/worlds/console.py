@@ -5,7 +5,7 @@ import re
 import sys
 
 
-class Lines:
+class LineBuffer:
     """The text of one stream of one rank as it comes in.
 
     A line may be shown when it is complete; one that its rank rewrites (a progress bar starts it
@@ -16,7 +16,7 @@ class Lines:
         self.prefix, self.held, self.fresh, self.rewriting = prefix, "", True, False
         self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
-    def take(self, data: bytes) -> str:
+    def feed(self, data: bytes) -> str:
         """What may be shown now that `data` has come (no data: the stream has ended)."""
         text = self.held + self.decode(data, not data)
         self.rewriting = self.rewriting or "\r" in text
@@ -36,24 +36,24 @@ class Printer:
 
     def __init__(self, ranks: int, live: bool):
         self.live = live
-        self.lines = {(r, k): Lines(f"[{r}] ") for r in range(ranks) for k in ("out", "err")}
+        self.lines = {(r, k): LineBuffer(f"[{r}] ") for r in range(ranks) for k in ("out", "err")}
         self.later = {key: [] for key in self.lines}
 
-    def hear(self, rank: int, kind: str, data: bytes):
+    def show(self, rank: int, kind: str, data: bytes):
         """Show what a rank printed to `kind` (out, err), or keep it for the end."""
-        text = self.lines[rank, kind].take(data)
+        text = self.lines[rank, kind].feed(data)
         if self.live or rank == 0:
-            show(kind, text)
+            write(kind, text)
         else:
             self.later[rank, kind].append(text)
 
     def finish(self):
         """Show what was kept."""
         for (_, kind), texts in self.later.items():
-            show(kind, "".join(texts))
+            write(kind, "".join(texts))
 
 
-def show(kind: str, text: str):
+def write(kind: str, text: str):
     if text:
         stream = sys.stdout if kind == "out" else sys.stderr
         stream.write(text)

@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
     rank: int
     when: float
-    order: int  # of causes: what the program did, ranks that disagree, time-outs, lost peers
+    severity: int  # of causes: what the program did, ranks that disagree, time-outs, lost peers
     sentence: str
     trace: bytes = None
     exception: bytes = None
@@ -36,9 +36,11 @@ class Failure(NamedTuple):
         trace = traceback.TracebackException.from_exception(error, lookup_lines=False)
         inside = OURS if isinstance(error, CommError) else RANK
         trace.stack[:] = [f for f in trace.stack if not f.filename.startswith(inside)]
-        order = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
+        severity = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
         sentence = f"{type(error).__name__}: {error}"
-        return cls(rank, time.monotonic(), order, sentence, *(_or_none(x) for x in (trace, error)))
+        return cls(
+            rank, time.monotonic(), severity, sentence, *(_or_none(x) for x in (trace, error))
+        )
 
     def stack(self) -> list:
         """Where it was raised, outermost first, as (file, line, function)."""

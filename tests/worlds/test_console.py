@@ -8,7 +8,7 @@ import pytest
 from tqdm import tqdm
 
 from course.worlds import RankError, run
-from course.worlds.console import Lines
+from course.worlds.console import LineBuffer
 
 TEXT = "one\ntwo\n\nΣ, ü and 海\nthe end"
 SHOWN = "[3] one\n[3] two\n\n[3] Σ, ü and 海\n[3] the end\n"
@@ -21,28 +21,28 @@ def test_lines_are_the_same_wherever_their_bytes_are_cut(text, shown):
     data = text.encode()
     for first in range(len(data) + 1):
         for second in range(first, len(data) + 1):
-            lines = Lines("[3] ")
+            lines = LineBuffer("[3] ")
             pieces = data[:first], data[first:second], data[second:]
-            assert "".join([lines.take(p) for p in pieces if p] + [lines.take(b"")]) == shown
+            assert "".join([lines.feed(p) for p in pieces if p] + [lines.feed(b"")]) == shown
 
 
 def test_a_line_is_shown_once_it_is_complete():
-    lines = Lines("[0] ")
-    takes = [lines.take(piece) for piece in (b"a", b"b\nc", b"d\n", b"e", b"")]
+    lines = LineBuffer("[0] ")
+    takes = [lines.feed(piece) for piece in (b"a", b"b\nc", b"d\n", b"e", b"")]
     assert takes == ["", "[0] ab\n", "[0] cd\n", "", "[0] e\n"]
 
 
 def test_a_line_that_is_rewritten_is_shown_as_it_grows():
-    lines = Lines("[0] ")
+    lines = LineBuffer("[0] ")
     pieces = [b"before\n", b"\r 0%", b"\r50%", b" ...", b"\r100%", b"\n", b"aft", b"er\n", b""]
-    assert [lines.take(piece) for piece in pieces] == [
+    assert [lines.feed(piece) for piece in pieces] == [
         "[0] before\n", "\r[0]  0%", "\r[0] 50%", " ...", "\r[0] 100%", "\n", "", "[0] after\n", "",
     ]  # fmt: skip
 
 
 def test_bytes_that_are_no_text_do_no_harm():
-    lines = Lines("[0] ")
-    assert lines.take(b"\xff\xfe\n") + lines.take(b"\xe6") + lines.take(b"") == "[0] ��\n[0] �\n"
+    lines = LineBuffer("[0] ")
+    assert lines.feed(b"\xff\xfe\n") + lines.feed(b"\xe6") + lines.feed(b"") == "[0] ��\n[0] �\n"
 
 
 def talk(comm):

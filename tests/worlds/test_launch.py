@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from course.comm import PeerLost
-from course.worlds import RankError, processes, run
+from course.worlds import RankError, RunTimeout, processes, run
 from course.worlds import cores as cores_module
 from course.worlds.cores import cores
-from course.worlds.local import workers as crew_module
+from course.worlds.local import workers as workers_module
 from course.worlds.supervise import GRACE_S
 
 
@@ -134,7 +134,7 @@ SCRIPT = """
 def script(tmp_path, *arguments):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(crew_module.__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(workers_module.__file__)))
     command = [sys.executable, "-W", "error", str(path), *arguments]
     environment = os.environ | {"PYTHONPATH": root}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -284,7 +284,7 @@ def gone(pids) -> bool:
 
 
 def ranks_alive():
-    """All processes that were started for runs, without the nursery, which stays."""
+    """All processes that were started for runs, without the fork server, which stays."""
     own, all_ = psutil.Process().children(), psutil.Process().children(recursive=True)
     return [child.pid for child in all_ if child not in own and running(child.pid)]
 
@@ -320,7 +320,7 @@ def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew_module, interrupted, interrupt)
+    monkeypatch.setattr(workers_module, interrupted, interrupt)
     with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps its last error
         run(whoami, 3)
     assert gone(ranks_alive())
@@ -343,7 +343,7 @@ def test_a_run_whose_leader_is_killed_fails_and_the_next_one_does_not():
     assert run(whoami, 2)[1][:2] == (1, 2)
 
 
-def test_a_nursery_that_is_killed_is_replaced():
+def test_a_fork_server_that_is_killed_is_replaced():
     run(whoami, 1)
     (server,) = [
         p for p in psutil.Process().children() if "fork_server.py" in " ".join(p.cmdline())
@@ -355,21 +355,21 @@ def test_a_nursery_that_is_killed_is_replaced():
 
 QUIET = """
     import os, select, socket, sys
-    from course.worlds.local.fork_server import QUIET_S, use_the_quiet
-    nursery, notebook = socket.socketpair()
+    from course.worlds.local.fork_server import QUIET_S, preload_when_idle
+    server, notebook = socket.socketpair()
     if "leader" in sys.argv and os.fork() == 0:
         select.select([], [], [], 2 * QUIET_S)
         notebook.send(b"r")
         os._exit(0)
     if "asked" in sys.argv:
         notebook.send(b"r")
-    use_the_quiet(nursery)
+    preload_when_idle(server)
     print("torch._dynamo" in sys.modules)
 """
 
 
 @pytest.mark.parametrize("busy", ["", "leader", "asked"])
-def test_the_nursery_imports_what_an_optimiser_needs_once_nobody_needs_the_nursery(busy):
+def test_the_fork_server_imports_what_an_optimiser_needs_once_nobody_needs_it(busy):
     """In each rank it took 1.3 s of processor time."""
     command = [sys.executable, "-c", textwrap.dedent(QUIET), busy]
     assert subprocess.run(command, capture_output=True, text=True).stdout == f"{not busy}\n"
@@ -407,3 +407,49 @@ def test_the_others_may_go_on_for_as_long_as_they_are_given():
     assert hasty.values == {} and list(hasty.running) == [1]
     with pytest.raises(ValueError, match="grace_s is a number of seconds, 0 or more, not -1"):
         run(outlives, 2, 0, on=processes(grace_s=-1))
+
+
+# The bounds of a run
+
+
+def never_all_return(comm):
+    if comm.rank == 1:
+        while True:
+            time.sleep(1)
+    if comm.rank == 2:
+        comm.recv(torch.zeros(1), 1)
+    return "done"
+
+
+def test_a_run_that_is_not_over_at_its_limit_says_where_each_rank_was():
+    """An answer that never returned stopped the notebook: `timeout` bounds a blocked call alone."""
+    with pytest.raises(RunTimeout, match="^the run was not over after 0.5 s") as caught:
+        run(never_all_return, 3, limit=0.5)
+    error = caught.value
+    assert (error.rank, error.failures, error.values) == (None, {}, {0: "done"})
+    for rank, line in ((1, "time.sleep(1)"), (2, "comm.recv(torch.zeros(1), 1)")):
+        assert error.running[rank].startswith(", in never_all_return, line ")
+        assert error.running[rank].endswith(": " + line)  # the learner's line, none of ours
+        assert f"rank {rank} was still running{error.running[rank]}" in str(error)
+    assert gone(ranks_alive())
+
+
+def test_a_limit_changes_nothing_for_a_run_that_keeps_it():
+    assert run(whoami, 2, limit=60)[1][:2] == (1, 2)
+    with pytest.raises(RankError, match="rank 0 failed: ZeroDivisionError"):
+        run(lambda comm: 1 / comm.rank, 2, limit=60)
+
+
+@pytest.mark.parametrize(
+    "option, sentence",
+    [
+        ({"limit": 0}, "a limit is a positive number of seconds, or None, not 0"),
+        ({"limit": "1"}, "a limit is a positive number of seconds, or None, not '1'"),
+        ({"timeout": math.nan}, "a time-out is a positive number of seconds, or None, not nan"),
+        ({"live": "no"}, "live is True or False, not 'no'"),  # it counted as true
+        ({"checked": None}, "checked is True or False, not None"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(option, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        run(whoami, 2, **option)

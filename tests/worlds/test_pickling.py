@@ -113,7 +113,7 @@ def test_a_call_is_packed_by_value():
 def test_causes_come_before_consequences():
     errors = [PeerLost("d"), CommTimeout("c"), CommMismatch("b"), SystemExit("a"), KeyError("a")]
     failures = [Failure.of(0, error) for error in errors]
-    assert [failure.order for failure in failures] == [3, 2, 1, 0, 0]
+    assert [failure.severity for failure in failures] == [3, 2, 1, 0, 0]
     assert failures[0].sentence == "PeerLost: d"
     assert failures[0].text() == "course.comm.errors.PeerLost: d"
 

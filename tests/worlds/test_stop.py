@@ -42,7 +42,7 @@ PREPARE = """
         return run_on(fn, ranks, *args, on=WORLD, **options)
 
     def sign_in(comm, folder):
-        "Leave the numbers of this process, its leader, the nursery and the kernel."
+        "Leave the numbers of this process, its leader, the fork server and the kernel."
         family = [psutil.Process(), *psutil.Process().parents()[:3]]
         note = pathlib.Path(folder, f"{comm.rank} writes")
         note.write_text(" ".join(str(member.pid) for member in family))
@@ -87,13 +87,13 @@ class Family:
         wait_until(lambda: all(note.exists() for note in notes))
         pids = [[int(pid) for pid in note.read_text().split()] for note in notes]
         self.ranks = [own for own, *_ in pids]
-        ((self.leader, self.nursery, self.kernel),) = {tuple(above) for _, *above in pids}
-        assert len({*self.ranks, self.leader, self.nursery, self.kernel}) == RANKS + 3
+        ((self.leader, self.fork_server, self.kernel),) = {tuple(above) for _, *above in pids}
+        assert len({*self.ranks, self.leader, self.fork_server, self.kernel}) == RANKS + 3
         children = psutil.Process(self.kernel).children()
         self.managers = [child for child in children if child.name() == "mpirun"]
         self.managed = [p.pid for manager in self.managers for p in manager.children(True)]
         self.kept = [child.pid for child in children if child not in self.managers]
-        assert self.nursery in self.kept
+        assert self.fork_server in self.kept
 
     def left(self) -> list:
         managers = [manager.pid for manager in self.managers]
@@ -223,6 +223,22 @@ def test_one_rank_is_stuck_and_the_others_wait_for_it(shared):
 def test_all_ranks_wait_for_one_another(shared):
     said = shared.fail("run(stuck, 3, FOLDER, timeout=1)", timeout=1)
     assert "CommTimeout: rank" in said and "waited 1 s in recv from rank" in said
+
+
+def test_an_interrupt_says_where_each_rank_was(shared):
+    """It showed where the launcher was: in selectors.py."""
+    cell = shared.start("run(busy, 3, FOLDER, timeout=None)")
+    family = Family(shared.folder)
+    shared.manager.interrupt_kernel()
+    reply = shared.reply(cell, SPARE_S)
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert reply["evalue"].startswith(
+        "the run was interrupted\n\nrank 0 was still running, in busy"
+    )
+    assert ": time.sleep(1000)\nrank 2 was still running, in busy, line " in reply["evalue"]
+    assert reply["evalue"].endswith(": comm.barrier()")
+    assert "selectors.py" not in "".join(reply["traceback"])
+    shared.expect_nothing_left(family)
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.3])

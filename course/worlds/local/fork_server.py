@@ -29,31 +29,31 @@ QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
 
 
-def main(line):
-    """Fork a leader for every run socket that comes down `line`, until it closes."""
+def serve(control):
+    """Fork a leader for every run socket that comes down `control`, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaders need no burial
     while True:
-        use_the_quiet(line)
-        request, fds, _, _ = socket.recv_fds(line, 1, 1)
+        preload_when_idle(control)
+        request, fds, _, _ = socket.recv_fds(control, 1, 1)
         if not request:
             return
         if os.fork() == 0:
-            line.close()
-            return lead(socket.socket(fileno=fds[0]))
+            control.close()
+            return supervise_ranks(socket.socket(fileno=fds[0]))
         os.close(fds[0])
 
 
-def use_the_quiet(line):
+def preload_when_idle(control):
     """While nobody asks for ranks and none run: import what a rank's first optimiser would."""
-    while "torch._dynamo" not in sys.modules and not select.select([line], [], [], QUIET_S)[0]:
+    while "torch._dynamo" not in sys.modules and not select.select([control], [], [], QUIET_S)[0]:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
             continue  # a leader still lives
         import torch._dynamo  # noqa: F401  (1.3 s of processor time, in every rank that trains)
 
 
-def lead(run):
+def supervise_ranks(run):
     """Fork the ranks of one run as they are asked for; end with them when `run` closes."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -64,15 +64,15 @@ def lead(run):
         ready, _, _ = select.select([run, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
-            bury(ranks, run)
+            reap(ranks, run)
         if run in ready:
-            open_ = adopt(run, ranks, (woken, wake))
+            open_ = fork_rank(run, ranks, (woken, wake))
     for pid in ranks:
         end_group(pid)
         os.waitpid(pid, 0)
 
 
-def adopt(run, ranks, private) -> bool:
+def fork_rank(run, ranks, private) -> bool:
     """Fork one more rank if its files have come; False once there is nobody to ask for one."""
     request, fds, _, _ = socket.recv_fds(run, RANK.size, MOST_FDS)
     if not request:
@@ -89,7 +89,7 @@ def adopt(run, ranks, private) -> bool:
     return True
 
 
-def bury(ranks, run):
+def reap(ranks, run):
     """Report the ranks that have ended, and end what they started."""
     for pid in list(ranks):
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -121,9 +121,9 @@ def become_rank(rank, fds, leader):
     sys.path[:] = surroundings["path"]
     with contextlib.suppress(OSError):
         os.chdir(surroundings["directory"])
-    from course.worlds.local.rank import live
+    from course.worlds.local.rank import run_rank
 
-    live(rank, control, peers, job)
+    run_rank(rank, control, peers, job)
 
 
 def die_with_parent(parent):
@@ -134,17 +134,17 @@ def die_with_parent(parent):
         os._exit(1)
 
 
-def receive(line):
+def receive(control):
     """The next object on a socket, or None at its end."""
-    head = read_exactly(line, LENGTH.size)
-    body = head and read_exactly(line, *LENGTH.unpack(head))
+    head = read_exactly(control, LENGTH.size)
+    body = head and read_exactly(control, *LENGTH.unpack(head))
     return pickle.loads(body) if body else None
 
 
-def read_exactly(line, count):
+def read_exactly(control, count):
     data = bytearray()
     while len(data) < count:
-        piece = line.recv(min(count - len(data), 1 << 20))
+        piece = control.recv(min(count - len(data), 1 << 20))
         if not piece:
             return None
         data += piece
@@ -155,5 +155,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
     import course.worlds.local.rank  # noqa: F401  (with torch, which no rank imports anew)
 
-    main(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)

@@ -1,6 +1,7 @@
 """The life of a rank: connect, call the function, report, wait to be released."""
 
 import contextlib
+import itertools
 import os
 import pickle
 import random
@@ -12,19 +13,18 @@ import cloudpickle
 import numpy
 import torch
 
-from course.worlds.local import fork_server
-from course.worlds.pickling import Failure, pack_result
+from course.worlds.pickling import OURS, Failure, pack_result
 from course.worlds.sockets.torch_backend import Backend
 
 LENGTH_BYTES = 8
 
 
-def live(rank, control, fds, job):
+def run_rank(rank, control, fds, job):
     """Run `job` as `rank`, who joins the others by the open files `fds`."""
     prepare(rank, job)
     report = Reporter(control)
     report("started", os.getpid())
-    signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", whereabouts(frame)))
+    signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", user_stack(frame)))
     comm = None
     try:
         join, _, world = cloudpickle.loads(job["world"])
@@ -56,11 +56,15 @@ def prepare(rank, job):
         stream.reconfigure(line_buffering=True)
 
 
-def whereabouts(frame):
+def user_stack(frame):
     """The learner's part of a stack, as plain tuples (file, line, function)."""
-    ours = __file__, fork_server.__file__
-    stack = traceback.extract_stack(frame)
-    return [(f.filename, f.lineno, f.name) for f in stack if f.filename not in ours]
+    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+    called = itertools.dropwhile(_is_ours, stack)
+    return list(itertools.takewhile(lambda entry: not _is_ours(entry), called))
+
+
+def _is_ours(entry):
+    return entry[0].startswith(OURS)
 
 
 class Reporter:

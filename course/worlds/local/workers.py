@@ -20,10 +20,10 @@ QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 class ForkServer:
-    """The process that ranks are forked from; it ends when `line`, our socket to it, closes."""
+    """The process that ranks are forked from; it ends when `control`, our socket to it, closes."""
 
     def __init__(self):
-        self.line, theirs = socket.socketpair()
+        self.control, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", pathlib.Path(fork_server.__file__), str(theirs.fileno())],
@@ -40,7 +40,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                socket.send_fds(self.line, [b"."], [theirs.fileno()])
+                socket.send_fds(self.control, [b"."], [theirs.fileno()])
             except OSError:
                 ours.close()
                 raise
@@ -48,28 +48,28 @@ class ForkServer:
 
     def close(self):
         atexit.unregister(self.close)
-        self.line.close()
+        self.control.close()
         self.process.wait()
 
 
-_lock, _nursery = threading.Lock(), None
+_lock, _fork_server = threading.Lock(), None
 
 
 def new_leader() -> socket.socket:
-    """A socket to a fresh leader, of the one nursery that this process keeps."""
-    global _nursery
+    """A socket to a fresh leader, of the one fork server that this process keeps."""
+    global _fork_server
     with _lock:
         try:
-            return _nursery.new_leader()
+            return _fork_server.new_leader()
         except (AttributeError, OSError):  # there is none yet, or it has been ended
-            if _nursery:
-                _nursery.close()
-            _nursery = ForkServer()
-            return _nursery.new_leader()
+            if _fork_server:
+                _fork_server.close()
+            _fork_server = ForkServer()
+            return _fork_server.new_leader()
 
 
 class Workers:
-    """The processes of one run.  `hear()` tells what they say, `stop()` ends them all."""
+    """The processes of one run.  `poll()` tells what they say, `stop()` ends them all."""
 
     def __init__(self):
         self.leader = new_leader()
@@ -87,13 +87,13 @@ class Workers:
             self._start(rank, peers, [] if memory is None else [memory])
         if memory is not None:
             os.close(memory)
-        self._brief(jobs, [dict(os.environ)] * len(jobs))
+        self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
 
     def pair(self, rank, other):
         """The two ends of a connection between two ranks."""
         return socket.socketpair()
 
-    def _brief(self, jobs, environments):
+    def _send_jobs(self, jobs, environments):
         """Tell the ranks what they are to do, and where."""
         path = [entry or os.getcwd() for entry in sys.path]
         for control, job, environment in zip(self.controls, jobs, environments):
@@ -117,7 +117,7 @@ class Workers:
         for (read, _), kind in zip(pipes, ("out", "err")):
             self.selector.register(read, selectors.EVENT_READ, (rank, kind))
 
-    def hear(self, timeout=None) -> list:
+    def poll(self, timeout=None) -> list:
         """What the ranks say, as (rank, kind, value), waiting up to `timeout` seconds for it.
 
         Kinds: started, stack, result, failure; out, err (bytes printed, none at their end);
@@ -159,7 +159,7 @@ class Workers:
                 self.pids[rank] = value
             yield rank, kind, value
 
-    def ask_where(self, rank):
+    def request_stack(self, rank):
         """Ask a rank that is still running where it is; it answers with `stack` if it can."""
         with contextlib.suppress(ProcessLookupError, KeyError):
             os.kill(self.pids[rank], signal.SIGUSR1)
@@ -171,8 +171,8 @@ class Workers:
             if self.leader in self.open_files:
                 self.leader.shutdown(socket.SHUT_WR)
             while self.leader in self.open_files:  # it closes when its last rank is buried
-                last_words += self.hear()
-            while more := self.hear(0):
+                last_words += self.poll()
+            while more := self.poll(0):
                 last_words += more
         finally:
             for file in self.open_files:

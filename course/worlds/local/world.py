@@ -27,7 +27,7 @@ class processes(NamedTuple):
     oversubscribe: bool = False
     grace_s: float = GRACE_S
 
-    def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
         if self.device not in DEVICES:
             raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
@@ -35,9 +35,8 @@ class processes(NamedTuple):
             raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
         world = {"nodes": self._nodes(ranks), "device": self.device}
         world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
-        return supervise(
-            Workers(), call, world, ranks, trace=trace, live=live, grace_s=self.grace_s
-        )
+        bounds = {"limit": limit, "grace_s": self.grace_s}
+        return supervise(Workers(), call, world, ranks, trace=trace, live=live, **bounds)
 
     def _nodes(self, ranks) -> list:
         required_cores(ranks, self.oversubscribe)

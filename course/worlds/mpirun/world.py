@@ -46,14 +46,15 @@ class mpi(NamedTuple):
     device: str = None
     oversubscribe: bool = False
 
-    def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
         if importlib.util.find_spec("mpi4py") is None:
             raise ValueError(f"on=mpi() needs mpi4py and an MPI: {INSTALL}")
         required_cores(ranks, self.oversubscribe)
         settings = {"device": self.device, "timeout": timeout, "checked": checked}
         world = pack(join, (), {"ranks": ranks} | settings)
-        return supervise(MpiWorkers(self._manager()), call, world, ranks, trace=trace, live=live)
+        workers = MpiWorkers(self._manager())
+        return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
 
     def _manager(self) -> str:
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -76,7 +77,7 @@ class MpiWorkers(Workers):
         for rank, (environment, line) in enumerate(self._doormen(len(jobs))):
             self._start(rank, line)
             environments.append(environment)
-        self._brief(jobs, environments)
+        self._send_jobs(jobs, environments)
 
     def stop(self) -> list:
         """End every process of the run; return once none is left, with what they still said."""

@@ -43,13 +43,14 @@ class hosts(NamedTuple):
     rate: str = "1gbit"
     oversubscribe: bool = False
 
-    def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see `course.worlds.run`."""
         nodes = self._nodes(ranks)
         place = box(self.number, bits_per_s(self.rate))
         world = {"homes": len(place.homes[0]), "nodes": nodes, "device": "cpu"}
         world = pack(join, (), world | {"timeout": timeout, "checked": checked})
-        return supervise(HostsWorkers(place, nodes), call, world, ranks, trace=trace, live=live)
+        workers = HostsWorkers(place, nodes)
+        return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
 
     @property
     def bytes_per_s(self) -> float:

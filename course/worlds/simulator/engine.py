@@ -116,7 +116,7 @@ class Clockwork:
         except BaseException as error:  # a rank that calls sys.exit() has failed too
             value = Failure.of(wire.rank, outside(error))._replace(when=wire.time)
         wire.lost = kind == "failure"
-        self.watch.hear([(wire.rank, kind, (value, wire.trace or []))])
+        self.watch.handle([(wire.rank, kind, (value, wire.trace or []))])
         self.agenda.at(wire.time, self._ended, wire)
 
     def _charge(self, operation, flops, nbytes):
@@ -174,7 +174,7 @@ class Engine:
 
 def _death(wire) -> Failure:
     error = PeerLost(f"rank {wire.rank} died at {wire.time:g} s, as its world has it")
-    return Failure.of(wire.rank, error)._replace(order=0, trace=None, when=wire.time)
+    return Failure.of(wire.rank, error)._replace(severity=0, trace=None, when=wire.time)
 
 
 @contextlib.contextmanager

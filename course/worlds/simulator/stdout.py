@@ -31,7 +31,7 @@ class Mouth(io.TextIOBase):
             return self.real.write(text)
         self.busy = True  # the printer prints
         try:
-            self.speech.printer.hear(rank, self.kind, text.encode())
+            self.speech.printer.show(rank, self.kind, text.encode())
         finally:
             self.busy = False
         return len(text)

@@ -60,8 +60,9 @@ class simulated:
             if place in self.placement[:number]:
                 raise ValueError(f"two ranks cannot be on one device, as {place!r}")
 
-    def run(self, call: bytes, ranks: int, *, timeout, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see the function `run`."""
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
+        """The values of a packed call on `ranks` ranks; see the function `run`.  The `limit` of a
+        run, real seconds, is not kept here: an endless loop of a rank ends by an interrupt only."""
         if ranks > len(self.placement):
             here = f"the cluster has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")

@@ -375,7 +375,7 @@ def test_a_manager_that_is_killed_hinders_nobody(notebook):
     cell = notebook.start("run(busy, 3, FOLDER, timeout=None)")
     family, named = Family(notebook.folder), descendants(notebook)
     assert {"mpirun", "hydra_pmi_proxy"} <= set(named.values())
-    assert named.keys() == {*family.left(), family.nursery}
+    assert named.keys() == {*family.left(), family.fork_server}
     (manager,) = [pid for pid, name in named.items() if name == "mpirun"]
     os.kill(manager, signal.SIGKILL)
     notebook.manager.interrupt_kernel()

@@ -280,7 +280,7 @@ def test_nothing_is_left_of_a_process_that_is_killed():
     lines = [program.stdout.readline() for _ in range(2)]
     family = psutil.Process(program.pid).children(recursive=True)
     used = {f"net:[{line.split()[-1]}]" for line in lines}
-    assert len(family) == 5 and len(used & spaces()) == 2  # nursery, leader, two ranks, box
+    assert len(family) == 5 and len(used & spaces()) == 2  # fork server, leader, two ranks, box
     program.kill()
     program.communicate()
     psutil.wait_procs(family, 5)

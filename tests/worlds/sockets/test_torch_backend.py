@@ -226,7 +226,7 @@ def listening(comm):
 
 
 def listeners():
-    """Where this process and those that it comes from listen: leader, nursery, notebook."""
+    """Where this process and those that it comes from listen: leader, fork server, notebook."""
     family = [psutil.Process(), *psutil.Process().parents()[:3]]
     sockets = [socket for member in family for socket in member.net_connections("inet")]
     return [socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN]
