@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+from course.classroom.limits import TimeIsUp
 from course.comm import CommMismatch, CommTimeout, PeerLost
 from course.worlds import RankError
 
@@ -36,13 +37,15 @@ class Place(NamedTuple):
         return f"{self.function}, line {self.line} of {where}:  {source}".rstrip(": ")
 
 
-def told(trouble: Exception) -> str:
+def told(trouble: BaseException) -> str:
     """What stopped an answer, and at which of the learner's lines."""
     if isinstance(trouble, RankError):
         return told_of_ranks(trouble)
     frames = traceback.extract_tb(trouble.__traceback__)
     place = learners(Place(frame.filename, frame.lineno, frame.name) for frame in frames)
     title = "your function stopped" if place else "your answer could not be checked"
+    if isinstance(trouble, TimeIsUp):
+        title = "your function does not come to an end"
     return block(title, [place, reason(trouble)])
 
 

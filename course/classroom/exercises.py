@@ -11,10 +11,13 @@ import textwrap
 from difflib import get_close_matches
 
 from course.classroom.blame import told
+from course.classroom.limits import Interrupted, within
 from course.classroom.problems import Exercise, Wrong, catalogue
+from course.classroom.process_state import kept
 from course.classroom.progress import (
     Text,
     compared,
+    plain,
     record_hint,
     record_prediction,
     record_verdict,
@@ -22,6 +25,8 @@ from course.classroom.progress import (
 )
 
 __all__ = ["Exercise", "Prediction", "Verdict", "Wrong", "check", "hint", "predict", "solution"]
+
+LIMIT_S = 60.0  # for an answer that does not come to an end
 
 
 class UnknownExercise(KeyError):
@@ -46,7 +51,7 @@ class Prediction:
     """A guess; `compare(measured)` sets it beside what was measured."""
 
     def __init__(self, question: str, value, unit: str = ""):
-        self.question, self.value, self.unit = question, plain(value), unit
+        self.question, self.value, self.unit = str(question), plain(value), str(unit)
 
     @property
     def made(self) -> bool:
@@ -83,20 +88,21 @@ def predict(question: str, value, unit: str = "") -> Prediction:
     """Keep a guess before the run that will answer `question`; `...` stands for none yet."""
     prediction = Prediction(question, value, unit)
     if prediction.made:
-        record_prediction(question, prediction.value, None, unit)
+        record_prediction(prediction.question, prediction.value, None, prediction.unit)
     return prediction
 
 
 def check(name: str, answer) -> Verdict:
     """Judge an answer to exercise `name`, and keep the verdict in the learner's ledger.
 
-    Raises KeyError for an unknown name; whatever the answer does becomes a Verdict.
+    Raises KeyError for an unknown name, and KeyboardInterrupt if somebody interrupts the notebook;
+    whatever the answer does becomes a Verdict, within a minute.  What it changed in this process is
+    put back (`process_state.py` has the list).
     """
     exercise = find(name)
-    if untouched(answer, exercise.given):
-        return Verdict(name, None, exercise.task)
     verdict = judged(exercise, answer)
-    record_verdict(name, verdict.right)
+    if verdict.right is not None:
+        record_verdict(name, verdict.right)
     return verdict
 
 
@@ -131,14 +137,20 @@ def find(name: str) -> Exercise:
 
 
 def judged(exercise: Exercise, answer) -> Verdict:
-    """The verdict on an answer that somebody has worked on."""
+    """The verdict on an answer.  Raises KeyboardInterrupt if somebody interrupts the notebook."""
+    name = exercise.name
     try:
-        praise = exercise.check(answer)
+        with kept():
+            if untouched(answer, exercise.given):
+                return Verdict(name, None, exercise.task)
+            praise = within(LIMIT_S, lambda: exercise.check(answer))
     except Wrong as wrong:
-        return Verdict(exercise.name, False, str(wrong))
-    except Exception as trouble:
-        return Verdict(exercise.name, False, told(trouble))
-    return Verdict(exercise.name, True, praise or "well done.")
+        return Verdict(name, False, str(wrong))
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except BaseException as trouble:  # sys.exit() in an answer, too
+        return Verdict(name, False, told(trouble))
+    return Verdict(name, True, praise or "well done.")
 
 
 def untouched(answer, given=None) -> bool:
@@ -182,13 +194,3 @@ def listing(function) -> str:
     if ".problems." in module:
         return source
     return f"# {module.replace('.', '/')}.py\n\n{source}"
-
-
-def plain(value):
-    """A number from a tensor or array of one element; other values as the ledger can keep them."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    value = list(value) if isinstance(value, tuple) else value
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    keeps = isinstance(value, bool | int | float | str | list) or value is ...
-    return value if keeps else str(value)

@@ -6,11 +6,14 @@
 import json
 import math
 import os
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from course.classroom.ledger import RECORDS, ledger, location
+from course.classroom.ledger import RECORDS, ledger, location, parsed
 from course.classroom.problems import catalogue
+
+LARGEST, LONGEST, DEEPEST = 10**300, 1000, 4  # numbers, lists and texts, lists in lists
 
 
 class Text(str):
@@ -45,11 +48,12 @@ def record_hint(name: str, most: int) -> int:
 
 def record_prediction(question: str, said, measured=None, unit: str = ""):
     """Keep a guess and, once known, what was measured; the first guess that was compared stays."""
+    fields = {"said": plain(said), "measured": plain(measured), "unit": str(unit)}
 
     def change(entries):
-        record = entries["predictions"].setdefault(question, dict(RECORDS["predictions"]))
+        record = entries["predictions"].setdefault(str(question), dict(RECORDS["predictions"]))
         if record["measured"] is None:
-            record.update(said=said, measured=measured, unit=unit, notebook=notebook())
+            record.update(fields, notebook=notebook())
 
     ledger(location()).update(change)
 
@@ -57,6 +61,28 @@ def record_prediction(question: str, said, measured=None, unit: str = ""):
 def notebook() -> str:
     """The name of the running notebook where JupyterLab tells it, else nothing."""
     return Path(os.environ.get("JPY_SESSION_NAME", "")).stem
+
+
+def plain(value, depth=0):
+    """A value as the ledger can keep it: numbers, texts, lists of them; a tensor or array of one
+    element is its number, and what is too large or of another kind is told in words."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if value is None or value is ... or isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int) and abs(value) < LARGEST:
+        return int(value)
+    if isinstance(value, list | tuple) and len(value) <= LONGEST and depth < DEEPEST:
+        parts = [plain(part, depth + 1) for part in value]
+        return parts[0] if len(parts) == 1 and not depth else parts
+    return in_words(value)
+
+
+def in_words(value) -> str:
+    """The beginning of a value's text, or its kind where it has none."""
+    try:
+        return str(value)[:LONGEST]
+    except Exception:  # a learner's class may raise anything
+        return f"a {type(value).__name__}"
 
 
 def compared(said, measured, unit: str = "") -> str:
@@ -126,9 +152,24 @@ def prediction_lines(records: dict) -> list[str]:
 
 
 def export(path) -> Path:
-    """Copy the learner's ledger to `path`: JSON, or the overview where the name ends in .txt."""
+    """Copy the learner's ledger to `path`: JSON, or the overview where the name ends in .txt.
+
+    An earlier copy is replaced.  Raises FileExistsError for any other file.
+    """
     path = Path(path).expanduser()
     entries = ledger(location()).entries()
     text = progress() if path.suffix == ".txt" else json.dumps(entries, indent=1)
+    if path.exists() and not is_copy(path):
+        raise FileExistsError(f"{path} is there already and no copy of a ledger: name another file")
     path.write_text(f"{text}\n", encoding="utf-8")
     return path
+
+
+def is_copy(path: Path) -> bool:
+    """Whether a file is what `export` has written."""
+    text = path.read_bytes()
+    if path.suffix == ".txt":
+        return text.startswith(exercise_lines({})[0].encode())
+    with suppress(ValueError, RecursionError):
+        return bool(parsed(text))
+    return False

@@ -4,13 +4,16 @@ import sys
 
 import pytest
 
+from course.classroom.ledger import ledger
+
 
 @pytest.fixture(autouse=True)
 def ledger_file(tmp_path, monkeypatch):
     path = tmp_path / "own" / "progress.json"
     monkeypatch.setenv("COURSE_PROGRESS", str(path))
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    return path
+    yield path
+    ledger(path).unsaved.clear()  # else it is written when pytest ends
 
 
 @pytest.fixture
