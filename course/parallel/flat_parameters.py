@@ -6,6 +6,7 @@ import hashlib
 import torch
 
 from course.collectives import all_gather, broadcast
+from course.comm.tensors import describe
 
 
 class FlatParameters:
@@ -49,17 +50,22 @@ def broadcast_module(comm, module, root: int = 0):
     """Make `module` on all ranks that of rank `root`: what is trained, what is frozen, buffers.
 
     Cost: a broadcast of each, and two all-gathers of what they are called.  Raises ValueError
-    where the ranks' models differ in names, dtypes, shapes or order.
+    where the ranks' models differ, as `check_same_model` has it.
     """
-    _required_equal(module, comm)
+    check_same_model(comm, module)
     for tensor in (*module.parameters(), *module.buffers()):
         broadcast(comm, tensor.detach(), root)
 
 
-def _required_equal(module, comm):
-    """All ranks have the same parameters and buffers: their names, dtypes, shapes, order."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    told = [f"{name} ({x.dtype} {list(x.shape)})".replace("torch.", "") for name, x in tensors]
+def check_same_model(comm, module):
+    """All ranks have the same parameters and buffers: names, dtypes, shapes, order, and what of
+    them is frozen.
+
+    Cost: two all-gathers.  Raises ValueError that says which tensor of which rank differs.
+    """
+    told = [_told(name, x, "" if x.requires_grad else ", frozen")
+            for name, x in module.named_parameters()]  # fmt: skip
+    told += [_told(name, x) for name, x in module.named_buffers()]
     mine = [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in told]
     with torch.device("cpu"):
         lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
@@ -76,3 +82,7 @@ def _required_equal(module, comm):
         if len(theirs) > len(told):
             counts = f"rank {rank} has {len(theirs)} tensors, rank {comm.rank} {len(told)}"
             raise ValueError(f"models must be equal on all ranks: {counts}")
+
+
+def _told(name, x, frozen="") -> str:
+    return f"{name} ({describe(x.dtype, x.shape)}{frozen})"

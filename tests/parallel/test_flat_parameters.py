@@ -75,6 +75,21 @@ def test_models_that_differ():
     run(unlike, 2)
 
 
+def frozen_unlike(comm):
+    """Each rank freezes another layer; both are of one shape."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    net[comm.rank].requires_grad_(False)
+    frozen = rf"rank {1 - comm.rank} has none like 0.weight \(float32 \[4, 4\]"
+    frozen += r", frozen\)" if comm.rank == 0 else r"\)"
+    with pytest.raises(ValueError, match=f"models must be equal on all ranks: {frozen} of rank"):
+        broadcast_module(comm, net)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_ranks_that_froze_different_layers(checked):
+    run(frozen_unlike, 2, checked=checked)
+
+
 def test_weights_that_cannot_be_one_tensor():
     net = Tied()
     net.one.double()
