@@ -17,6 +17,7 @@ class FlatParameters:
     """
 
     def __init__(self, module):
+        self.module = module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         kinds = sorted({f"{p.dtype} on {p.device}" for p in self.parameters})
         if len(kinds) != 1:
@@ -32,6 +33,33 @@ class FlatParameters:
             if p.grad is not None:
                 part.view(p.shape).add_(p.grad, alpha=factor)
 
+    def clear_gradients(self):
+        """No parameter has a gradient."""
+        for p in self.parameters:
+            p.grad = None
+
+    def required_finite(self, rank: int):
+        """Raises FloatingPointError that names a parameter whose gradient is not finite."""
+        for name, p in self.module.named_parameters():
+            if p.grad is None or p.grad.is_meta or not p.grad.numel():
+                continue
+            gradient = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
+            if not gradient.isfinite().all():
+                name = f"that of {name} on rank {rank}"
+                raise FloatingPointError(f"gradients must be finite: not so {name}")
+
+    def required_in_place(self, rank: int):
+        """Raises RuntimeError unless what the module trains is still part of `flat`."""
+        ours = dict(zip(self.parameters, self._parts(self.flat)))
+        named = {p: name for name, p in self.module.named_parameters()}
+        for p in [p for p in named if p.requires_grad] + self.parameters:
+            if p not in named or p not in ours or not _same_memory(p, ours[p]):
+                name = named.get(p, "a parameter that the module no longer has")
+                raise RuntimeError(
+                    f"rank {rank}: {name} is not trained: cast, move, assign or unfreeze "
+                    "parameters before their module is given away, not afterwards"
+                )
+
     @contextlib.contextmanager
     def replaced(self, values):
         """While it is entered the model has the weights `values` [elements]."""
@@ -44,6 +72,11 @@ class FlatParameters:
 
     def _parts(self, flat):
         return flat.split([p.numel() for p in self.parameters])
+
+
+def _same_memory(p, part) -> bool:
+    """Whether a parameter has the elements of `part` [elements], and not only equal ones."""
+    return p.dtype == part.dtype and p.device == part.device and p.data_ptr() == part.data_ptr()
 
 
 def broadcast_module(comm, module, root: int = 0):

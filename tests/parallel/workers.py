@@ -12,7 +12,7 @@ from torch import nn
 from course.comm import PeerLost
 from course.parallel.server.client import Client
 from course.parallel.server.server import serve
-from course.parallel.server.shards import join
+from course.parallel.server.shards import agree
 from course.parallel.server.snapshots import Snapshots
 from course.parallel.server.staleness import asynchronous
 from course.parallel.server.updates import adagrad, sgd, slower_if_stale
@@ -192,7 +192,7 @@ def loses_a_server(comm, plan, folder):
     """The last server ends when all have begun; what each client hears of it, and what the others
     have served."""
     if comm.rank == plan.servers[-1]:
-        join(comm, plan, Bare(plan.bounds[-1], dtype=torch.float64).w)
+        agree(comm, plan, Bare(plan.bounds[-1], dtype=torch.float64).w)
         with contextlib.suppress(Gone):
             cut_off(comm)
         return None

@@ -62,7 +62,7 @@ def synchronously(comm, centres, options):
         learn(elastic, net, comm.rank)
         x = trained(net) - elastic.momentum * elastic.velocity
         ends.append(torch.stack([x, elastic.finish()]))
-        with elastic.centre():
+        with elastic.at_centre():
             assert torch.equal(trained(net), ends[-1][1])
         assert not torch.equal(trained(net), ends[-1][1]) or not elastic.steps
     return torch.stack(ends)
@@ -155,7 +155,7 @@ def scalars(comm, starts, momentum, server):
         (net.x**2 / 2).sum().backward()
         elastic.step(0.1)
         x = elastic.weights.flat - momentum * elastic.velocity
-        told += [x.item(), elastic.velocity.item(), centre.latest().item()]
+        told += [x.item(), elastic.velocity.item(), centre.cached().item()]
     return told
 
 
@@ -187,7 +187,7 @@ def by_turns(comm, alpha, tau, steps):
         net.x.grad = torch.full((1,), -1.0, dtype=torch.float64)
         elastic.step(1.0)
         told.append(net.x.item())
-    elastic.far.latest()
+    elastic.centre.cached()
     if comm.rank + 1 < last:
         comm.send(turn, comm.rank + 1)
     return told + elastic.finish().tolist()

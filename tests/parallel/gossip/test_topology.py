@@ -74,7 +74,7 @@ def test_a_random_graph_is_regular_connected_and_its_seed_s(p, degree):
     assert graphs == [random_regular_graph(p, degree, seed) for seed in range(8)]
     for graph in graphs:
         assert [len(near) for near in graph.neighbours] == [degree] * p
-        assert graph.pieces == [list(range(p))]
+        assert graph.components == [list(range(p))]
     assert len(set(graphs)) == (1 if p == degree + 1 else 8)
 
 

@@ -6,8 +6,9 @@ from torch import nn
 
 from course.comm import Trace
 from course.parallel.server.client import Client
+from course.parallel.server.messages import REPLY_BYTES, REQUEST_BYTES
 from course.parallel.server.server import serve
-from course.parallel.server.shards import ANSWER_BYTES, ASK_BYTES, cut
+from course.parallel.server.shards import shard_plan
 from course.parallel.server.staleness import asynchronous
 from course.parallel.server.updates import sgd
 from course.worlds import RankError, run
@@ -51,17 +52,17 @@ def worked_out(n_push, n_fetch, rate):
     (2, 3, None), (3, 2, None), (4, 1, None), (1, 4, 0.05), (2, 3, 0.05), (4, 5, 0.05),
 ])  # fmt: skip
 def test_a_client_that_pushes_and_fetches_at_its_own_pace(n_push, n_fetch, rate):
-    plan = cut(3, 2, ELEMENTS)
+    plan = shard_plan(3, 2, ELEMENTS)
     results = run(at_its_own_pace, 3, plan, n_push, n_fetch, rate, on=switched(3))
     path = torch.cat([results[2], gathered(results, plan)[None]])
     torch.testing.assert_close(path, worked_out(n_push, n_fetch, rate), rtol=0, atol=1e-12)
 
 
 def test_fewer_pushes_and_fetches_send_fewer_bytes():
-    trace, plan = Trace(), cut(3, 1, 10)
+    trace, plan = Trace(), shard_plan(3, 1, 10)
     run(push_ones, 3, plan, 12, asynchronous(), n_push=3, n_fetch=4, on=switched(3), trace=trace)
-    assert trace.sent_bytes[0] == 2 * 3 * (ANSWER_BYTES + 40)
-    assert trace.sent_bytes[1] == (3 + 4 + 1) * ASK_BYTES + 4 * 40
+    assert trace.sent_bytes[0] == 2 * 3 * (REPLY_BYTES + 40)
+    assert trace.sent_bytes[1] == (3 + 4 + 1) * REQUEST_BYTES + 4 * 40
 
 
 def not_a_number(client, module, samples=1):
@@ -79,17 +80,17 @@ def not_a_sample(client, module):
 
 def test_of_no_samples_not_even_nan_counts():
     """Rank 2 pushes twice, the first time the gradient of a mean over nothing."""
-    account, *_ = run(gone_wrong, 3, cut(3, 1, 4), not_a_sample, on=switched(3))
+    account, *_ = run(gone_wrong, 3, shard_plan(3, 1, 4), not_a_sample, on=switched(3))
     assert account.lost == () and (account.values == -2).all()
 
 
 @pytest.mark.parametrize("wrong, sentence", [
     (not_a_number, "FloatingPointError: gradients must be finite: not so that of w on rank 2"),
-    (half_a_sample, "ValueError: rank 2: a gradient is of a whole number of samples, 0 or more, "
-                    "not 0.5"),
+    (half_a_sample, "ValueError: rank 2: the number of samples of a gradient is a whole number, "
+                    "0 or more, not 0.5"),
 ])  # fmt: skip
 def test_a_client_that_fails_in_its_program_is_named_and_the_other_goes_on(wrong, sentence):
-    account, other, said = run(gone_wrong, 3, cut(3, 1, 4), wrong)
+    account, other, said = run(gone_wrong, 3, shard_plan(3, 1, 4), wrong)
     assert (other, said) == (None, sentence)
     assert account.lost == (2,) and (account.values == -1).all()
 
@@ -103,4 +104,4 @@ def eager(comm, plan):
 
 def test_a_push_before_any_pull():
     with pytest.raises(RankError, match="RuntimeError: rank 1 pushes before it has pulled any"):
-        run(eager, 2, cut(2, 1, 4))
+        run(eager, 2, shard_plan(2, 1, 4))
