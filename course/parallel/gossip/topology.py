@@ -169,7 +169,7 @@ def gossip_cost(graph: Graph, nbytes: int, steps: int = 1) -> Cost:
     messages = [steps * len(others) for others in graph.neighbours]
     most, sent = max(messages), [count * nbytes for count in messages]
     path = most * nbytes
-    return Cost(most, sent, messages, path, path, at_once=max(0, most - steps))
+    return Cost(most, sent, messages, path, path, overlapped_alphas=max(0, most - steps))
 
 
 def _graph(p, pairs) -> Graph:
