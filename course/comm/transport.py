@@ -6,6 +6,7 @@ Whether bytes, shared memory or virtual time lie behind it, no algorithm can tel
 """
 
 import hashlib
+from collections import Counter
 from typing import NamedTuple, Protocol
 
 import torch
@@ -64,13 +65,24 @@ class Window(Protocol):
 
 
 class Transport(Protocol):
-    """One rank's way to the others.  `operation` says in words, for errors, what is waited for."""
+    """One rank's way to the others.  `operation` says in words, for errors, what is waited for.
+
+    Errors have the sentences of `errors.py`, and after a CommMismatch all can go on:
+
+    * A message that does not fit its place is refused, and a synchronous send hears of it.
+    * A rank may wait for a message, outside of a call, from or (synchronously) to ranks that all
+      wait in roll calls in which it has taken no part.  It answers these with its operation in
+      place of a call, counts them in `last_call`, and raises `differing` of it and their labels.
+    * `revoke`: whoever of `members` waits, now or later, within call `call` of the group raises
+      CommMismatch(sentence), for one of them has left it so; other calls are not touched.
+    """
 
     rank: int
     device: torch.device
     checked: bool
     meter: Meter
     trace: list | None  # None: nobody has asked for it
+    last_call: Counter  # by group: the last collective call that this rank has taken part in
 
     def clock(self) -> float: ...
     def send_tensor(self, peer: int, envelope: Envelope, x, synchronous: bool) -> Request: ...
@@ -78,6 +90,7 @@ class Transport(Protocol):
     def wait(self, request: Request, operation): ...  # CommTimeout, PeerLost, CommMismatch
     def cancel(self, request: Request): ...
     def roll_call(self, group: int, call: int, members, text: str, operation) -> list[str]: ...
+    def revoke(self, group: int, call: int, members, sentence: str): ...
     def background(self, group: int) -> "Background": ...
     def node_memory(self) -> Window | None: ...
     def native(self, comm): ...
