@@ -14,7 +14,6 @@ import numpy
 import torch
 
 from course.worlds.pickling import OURS, Failure, pack_result
-from course.worlds.sockets.torch_backend import Backend
 
 LENGTH_BYTES = 8
 
@@ -33,7 +32,6 @@ def run_rank(rank, control, fds, job):
         value = pack_result(rank, fn(comm, *args, **kwargs))
         comm.finish()
         message = "result", (value, comm.events)
-        Backend.stop()
     except BaseException as error:  # a rank that calls sys.exit() has failed too
         message = "failure", (Failure.of(rank, error), comm.events if comm else [])
     for stream in (sys.stdout, sys.stderr):

@@ -156,7 +156,6 @@ def main(name: str):
         prepare(rank, {"threads": max(1, cores() // comm.nodes.count(comm.node))})
         getattr(importlib.import_module(module), function)(comm)
         comm.finish()
-        comm._transport.withdraw()
     except BaseException:  # one that calls sys.exit() has failed too
         print(f"rank {rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)

@@ -172,5 +172,4 @@ def join(rank, fds, *, homes, **world):
     """Enter the host of this rank, whose namespaces are the last `homes` of the open files `fds`,
     and connect."""
     ethernet.enter(fds[-homes:])
-    os.environ["GLOO_SOCKET_IFNAME"] = ethernet.INTERFACE
-    return connect(rank, fds[:-homes], **world)
+    return connect(rank, fds[:-homes], interface=ethernet.INTERFACE, **world)

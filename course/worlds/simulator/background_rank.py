@@ -20,6 +20,7 @@ class Sideline(Imagined):
             main.rank, main.cluster, main.place, device=main.device, checked=main.checked,
             slowness=main.slowness, dies_at=main.dies_at,
         )  # fmt: skip
+        self.transport = self
         self.main, self.number, self.lane = main, number, 1 + len(main.beside)
         self.meter, self.trace, self.random = main.meter, main.trace, main.random
         self.todo, self.idle, self.unheard, self.fibre = deque(), True, [], Fibre(self._live)

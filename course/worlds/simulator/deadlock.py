@@ -68,7 +68,7 @@ def _calls_of_others(cluster, wire) -> dict:
     for (group, call), sharing in cluster.shares.items():
         if in_background(group):  # its rank may still send
             continue
-        if wire.rank in sharing.members and call > wire.entered.get(group, 0):
+        if wire.rank in sharing.members and call > wire.last_call[group]:
             calls |= {peer: text.partition("\n")[0] for peer, text in sharing.said.items()}
     return {peer: call for peer, call in calls.items() if cluster.ranks[peer].request is not None}
 

@@ -7,6 +7,7 @@ does lies in the cluster's future, so nothing comes too late.
 
 import math
 import random
+from collections import Counter
 
 import torch
 
@@ -36,7 +37,7 @@ class Imagined:
         self.flops, self.computed_bytes, self.holds, self.outgoing = 0, 0, bytearray(), {}
         self.request, self.doing, self.since, self.entry = None, None, 0.0, None
         self.trouble, self.ended, self.lost, self.lane, self.beside = None, False, False, 0, []
-        self.mourned, self.entered, self.routes = set(), {}, {}
+        self.mourned, self.last_call, self.routes = set(), Counter(), {}
         self.random = random.Random(f"{cluster.seed} {rank}")
         self.fibre = Fibre(lambda: cluster.live(self))
 
@@ -87,7 +88,6 @@ class Imagined:
 
         It takes no time, but all wait for the last to come.
         """
-        self.entered[group] = call
         sharing = self.cluster.shares.setdefault((group, call), Sharing(members))
         sharing.said[self.rank] = text
         sharing.wires.append(self)
@@ -106,8 +106,11 @@ class Imagined:
             "only what is built from send and recv"
         )
 
-    def node_memory(self):
+    def node_memory(self, group):
         """None: what goes through memory would take no time."""
+
+    def revoke(self, group, call, members, sentence):
+        """Nobody is told yet."""
 
     def abort(self):
         """Nothing: the cluster knows that this rank has failed."""
