@@ -75,7 +75,7 @@ def test_a_backward_pass_is_counted_on_its_rank():
     net, x = net_and_input("meta")
     with FlopCounterMode(display=False) as theirs:
         net(x).sum().backward()
-    assert [rank.flops for rank in world.record.ranks] == [theirs.get_total_flops()] * 3
+    assert [rank.flops for rank in world.report.ranks] == [theirs.get_total_flops()] * 3
 
 
 IN_PLACE = [
