@@ -137,7 +137,7 @@ class VirtualCluster:
                 return fds
             why = said or why
         except TimeoutError:
-            why = b"the process that holds them has not answered in %g s" % ANSWER_S
+            why = b"the process that holds them does not answer"
         except OSError:
             pass
         except BaseException:  # an interrupt
