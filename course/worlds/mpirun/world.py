@@ -62,7 +62,7 @@ class mpi(NamedTuple):
                 nothing, 1, timeout=START_S, limit=START_S, checked=True, trace=None, live=False
             )
         except (ValueError, RankError) as error:
-            return str(error)
+            return str(error).partition("\n")[0]
         return None
 
 
