@@ -85,8 +85,8 @@ class simulated:
         return None
 
     def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in seconds
-        of real time."""
+        """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in
+        seconds of real time."""
         if ranks > len(self.placement):
             here = f"the cluster has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")
