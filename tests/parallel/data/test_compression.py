@@ -15,7 +15,7 @@ def filled(*gradients):
     parameters = [nn.Parameter(torch.zeros(len(g), *torch.tensor(g).shape[1:])) for g in gradients]
     bucket = Bucket(parameters)
     for parameter, gradient in zip(parameters, gradients):
-        bucket.place(parameter).copy_(torch.tensor(gradient))
+        bucket.view(parameter).copy_(torch.tensor(gradient))
     return bucket, parameters
 
 
@@ -30,7 +30,7 @@ def test_one_bit_and_what_it_leaves():
     def once(comm):
         hook, (bucket, (x,)) = OneBit(), filled([0.5, -0.2, 0.1, -0.9])
         hook(comm, bucket)
-        return bucket.values, hook.left[x]
+        return bucket.values, hook.residual[x]
 
     values, left = run(once, 1)[0]
     close(values, [0.3, -0.55, 0.3, -0.55])
@@ -49,10 +49,10 @@ def test_top_k_gathers_velocity():
     def twice(comm):
         hook, (bucket, (x,)) = TopK(0.5, momentum=0.9), filled([1.0, 5.0])
         hook(comm, bucket)
-        first = bucket.values.clone(), hook.velocity[x].clone(), hook.gathered[x].clone()
-        bucket.place(x).copy_(torch.tensor([1.0, 5.0]))
+        first = bucket.values.clone(), hook.velocity[x].clone(), hook.accumulated[x].clone()
+        bucket.view(x).copy_(torch.tensor([1.0, 5.0]))
         hook(comm, bucket)
-        return first, (bucket.values, hook.velocity[x], hook.gathered[x])
+        return first, (bucket.values, hook.velocity[x], hook.accumulated[x])
 
     first, second = run(twice, 1)[0]
     for got, expected in zip(first, [[0.0, 5.0], [1.0, 0.0], [1.0, 0.0]]):
@@ -66,7 +66,7 @@ def test_a_step_of_power_iteration():
         hook, (bucket, (x,)) = PowerSGD(rank=1), filled([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
         hook.bases[x] = torch.tensor([[1.0], [0.0]])
         hook(comm, bucket)
-        return bucket.place(x).clone(), hook.bases[x], hook.left[x]
+        return bucket.view(x).clone(), hook.bases[x], hook.residual[x]
 
     estimate, basis, left = run(once, 1)[0]
     p, q = torch.tensor([0.16903, 0.50709, 0.84515]), torch.tensor([5.91608, 7.43736])
@@ -98,7 +98,7 @@ def sums_over_time(comm, name, steps):
         given += gradient
         estimated += bucket.values
         assert bucket.tail.tolist() == [comm.size] * 3
-    left = getattr(hook, "gathered", None) or hook.left
+    left = getattr(hook, "accumulated", None) or hook.residual
     left = torch.cat([left.get(p, torch.zeros_like(p)).flatten() for p in parameters])
     return estimated, given - left
 
