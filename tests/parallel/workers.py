@@ -130,6 +130,22 @@ def paced(comm, plan, rule, steps, **knobs):
             client.push()
 
 
+def rarely_fetching(comm, plan, snapshots, steps):
+    """Every gradient is one; four pushes a fetch.  The server's account; where a client began."""
+    module = Bare(plan.bounds[-1])
+    if comm.rank in plan.servers:
+        return serve(comm, plan, module, sgd(1.0), snapshots=snapshots)
+    with Client(comm, plan, module, n_fetch=4) as client:
+        client.pull()
+        begun = client.clock
+        for step in range(begun, steps):
+            if step > begun:
+                client.pull()
+            module.w.grad = torch.ones_like(module.w)
+            client.push()
+    return begun
+
+
 def uneven(comm, plan, rule):
     return paced(comm, plan, rule, 2 if comm.rank == 1 else 9)
 

@@ -78,11 +78,10 @@ class ShardState:
         return self.number, len(self.plan.servers)
 
     def _require_fitting(self, kept):
-        bounds, dtype = list(self.plan.bounds), self.values.dtype
-        if (kept["bounds"], kept["values"].dtype) != (bounds, dtype):
-            theirs = describe(kept["values"].dtype, kept["values"].shape)
+        bounds, theirs = list(self.plan.bounds), kept["values"]
+        if (kept["bounds"], theirs.dtype) != (bounds, self.values.dtype):
             raise ValueError(
-                f"rank {self.plan.servers[self.number]}: the snapshots in {self.snapshots.folder} "
-                f"are of shards with bounds {kept['bounds']}, not {bounds}, or have {theirs}, not "
-                f"{describe(dtype, self.values.shape)}"
+                f"rank {self.plan.servers[self.number]}: a snapshot in {self.snapshots.folder} has "
+                f"{describe(theirs.dtype, theirs.shape)} of shards with bounds {kept['bounds']}, "
+                f"not {describe(self.values.dtype, self.values.shape)} of {bounds}"
             )

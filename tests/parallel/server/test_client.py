@@ -65,6 +65,34 @@ def test_fewer_pushes_and_fetches_send_fewer_bytes():
     assert trace.sent_bytes[1] == (3 + 4 + 1) * REQUEST_BYTES + 4 * 40
 
 
+def in_micro_batches(comm, plan, shares, rate):
+    """Each client's rows of every micro-batch as `shares` [micro-batches][clients] has them."""
+    module = net()
+    if comm.rank in plan.servers:
+        return serve(comm, plan, module, sgd(rate)).values
+    with Client(comm, plan, module, n_push=len(shares), n_fetch=len(shares)) as client:
+        for step, counts in enumerate(shares):
+            client.pull()
+            mine = plan.clients.index(comm.rank)
+            x, y = (each.split(counts)[mine] for each in rows(step, sum(counts)))
+            loss(module, x, y).backward()
+            client.push(len(x))
+
+
+@pytest.mark.parametrize("shares", [
+    [[3, 1], [1, 3]], [[4, 0], [1, 3]], [[0, 5], [5, 0], [2, 3]], [[1, 2, 5], [8, 0, 0]],
+], ids=str)  # fmt: skip
+def test_uneven_micro_batches_are_those_of_the_large_batch(shares):
+    """All micro-batches are of as many rows in all, however they lie with the clients."""
+    clients, module = len(shares[0]), net()
+    plan = shard_plan(clients + 1, 1, ELEMENTS)
+    values = run(in_micro_batches, clients + 1, plan, shares, 1.0, on=switched(clients + 1))[0]
+    for step, counts in enumerate(shares):
+        loss(module, *rows(step, sum(counts))).backward()
+    gradient = torch.cat([p.grad.flatten() for p in module.parameters()])
+    torch.testing.assert_close(values, vector(net()) - gradient, rtol=0, atol=1e-12)
+
+
 def not_a_number(client, module, samples=1):
     module.w.grad = torch.full_like(module.w, float("nan"))
     client.push(samples)
