@@ -71,7 +71,16 @@ def raises_the_worst(*args, **options):
     raise BaseException("worse than an error")
 
 
-LIMITS_S = (0.5, 1, 2, 4, 8, 16, 32, 60)  # a busy machine needs the longer ones to get as far as the answer
+LIMITS_S = (
+    0.5,
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    60,
+)  # a busy machine needs the longer ones to get as far as the answer
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
