@@ -2,16 +2,17 @@
 
 VENV := .venv
 RUN := $(VENV)/bin/python
-HERE := $(shell pwd)
 
 # Where torch came from the last time stays valid until another index is named.
 TORCH_INDEX ?= $(shell cat $(VENV)/.torch-index 2>/dev/null)
 
 # A .venv whose Python is gone, that was copied here, or filled from another index, is made anew.
-MADE := $(shell test -x $(RUN) && cat $(VENV)/.made $(VENV)/.torch-index 2>/dev/null)
-ifneq ($(MADE),$(strip $(HERE) $(TORCH_INDEX)))
-STALE := anew
-endif
+# The shell compares: make would take two spaces in a path for one.
+STALE := $(shell { test -x $(RUN) && test "$$(cat $(VENV)/.made)" = "$$(pwd)" && \
+    test "$$(cat $(VENV)/.torch-index)" = "$(TORCH_INDEX)"; } 2>/dev/null || echo anew)
+
+# Kernels talk to JupyterLab through files that only their user can open, not through ports.
+PRIVATE := --KernelManager.transport=ipc
 
 # Modules of a cluster put packages of other Pythons here; kernels of other installations shadow ours.
 unexport PYTHONPATH PYTHONHOME
@@ -21,7 +22,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help lab test workbook notebooks bench kernel anew
+.PHONY: help lab check test workbook notebooks bench kernel anew
 
 help:           ## list the commands
 	@awk -F '##' '/^[a-z]+:.*##/ {sub(/:.*/, "", $$1); printf "make %-12s%s\n", $$1, $$2}' Makefile
@@ -30,7 +31,13 @@ help:           ## list the commands
 lab: workbook   ## install what is missing, open JupyterLab on your own copy of the notebooks
 	@exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook \
 	    --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None \
-	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
+	    $(PRIVATE) $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
+
+check: $(VENV)/.test   ## check style, types, shape and what you changed (SINCE=main: since then)
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	@# types: the line for mypy comes here
+	@tests=$$($(RUN) .ci/affected.py $(SINCE)) && set -x && $(RUN) -m pytest $$tests $(ARGS)
 
 test: $(VENV)/.test   ## check everything: style, unit tests, every notebook, links, environment
 	$(RUN) -m ruff format --check .
@@ -47,7 +54,9 @@ bench: $(VENV)/.lab   ## print the table of measured ratios
 	$(RUN) -m benchmarks $(ARGS)
 
 kernel: $(VENV)/.lab   ## offer this installation as the kernel «Course» in a JupyterLab you have
-	$(RUN) -m ipykernel install --user --name course --display-name Course
+	@$(RUN) -m ipykernel install --user --name course --display-name Course
+	@echo "On a machine that you share, start your JupyterLab with $(PRIVATE):" \
+	    "else every user of it can read what your notebooks show."
 
 $(VENV)/.made: $(STALE)
 	@for python in $(PYTHONS); do \

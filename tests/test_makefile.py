@@ -64,7 +64,7 @@ def is_install(line):
 
 def test_help_names_every_command(machine):
     said, _, asked = make(machine)
-    for command in ("help", "lab", "test", "workbook", "notebooks", "bench", "kernel"):
+    for command in ("help", "lab", "check", "test", "workbook", "notebooks", "bench", "kernel"):
         assert f"make {command} " in said
     assert asked == []
 
@@ -78,6 +78,7 @@ def test_lab_makes_installs_copies_and_opens(machine):
     assert copy == "-m course.classroom.workbook workbook"
     assert lab.startswith("-m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook ")
     assert lab.endswith(" --no-browser --port=9999") and "token" not in lab
+    assert " --KernelManager.transport=ipc " in lab
 
 
 def test_the_second_time_nothing_is_installed(machine):
@@ -104,6 +105,13 @@ def test_an_installation_that_broke_off_is_tried_again(machine):
     put_python(machine)
     shutil.copy(machine / "bin" / "python3", machine / "project" / ".venv" / "bin" / "python")
     assert list(map(is_install, make(machine, "lab")[2])).count(True) == 1
+
+
+@pytest.mark.parametrize("folder", ["two  spaces", "it's a $(x) #1; ä", "a space at the end "])
+def test_in_a_folder_of_any_name_nothing_is_made_twice(machine, folder):
+    (machine / "project").rename(machine / folder)
+    assert make(machine, "lab", folder=folder)[2][0] == "-m venv --clear .venv"
+    assert len(make(machine, "lab", folder=folder)[2]) == 2
 
 
 def test_a_project_that_was_moved_gets_a_venv_of_its_own(machine):
@@ -141,6 +149,23 @@ def test_another_python_is_found_or_named(machine):
     put_python(machine, "mine")
     shutil.rmtree(machine / "project" / ".venv")
     assert make(machine, "workbook", "PYTHON=mine")[1] == 0
+
+
+def test_the_quick_check_runs_the_tests_of_what_changed(machine):
+    put_python(machine, then='case "$1" in .ci/affected.py) echo "tests of $2" ;; esac')
+    checks = make(machine, "check", "SINCE=main", "ARGS=-x")[2][-4:]
+    assert checks == ["-m ruff format --check .", "-m ruff check .", ".ci/affected.py main",
+                      "-m pytest tests of main -x"]  # fmt: skip
+
+
+def test_where_git_does_not_know_what_changed_the_quick_check_fails(machine):
+    put_python(machine, then='case "$1" in .ci/affected.py) exit 1 ;; esac')
+    _, status, asked = make(machine, "check")
+    assert status != 0 and asked[-1] == ".ci/affected.py"
+
+
+def test_a_kernel_for_another_jupyterlab_comes_with_advice(machine):
+    assert "start your JupyterLab with --KernelManager.transport=ipc" in make(machine, "kernel")[0]
 
 
 def test_what_must_pass_is_run_in_this_order(machine):

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from course.classroom.limits import TimeIsUp
 from course.comm import CommMismatch, CommTimeout, PeerLost
-from course.worlds import RankError
+from course.worlds import RankError, RunTimeout
 
 NOT_THE_LEARNERS = (
     str(Path(__file__).parents[1]),
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     "<frozen",
 )
+ENDLESS = "your function does not come to an end"
 WAITS = re.compile(r"(?:waited .*? in|was in) (.+)$")
 
 
@@ -45,7 +46,7 @@ def told(trouble: BaseException) -> str:
     place = learners(Place(frame.filename, frame.lineno, frame.name) for frame in frames)
     title = "your function stopped" if place else "your answer could not be checked"
     if isinstance(trouble, TimeIsUp):
-        title = "your function does not come to an end"
+        title = ENDLESS
     return block(title, [place, reason(trouble)])
 
 
@@ -54,6 +55,8 @@ def told_of_ranks(trouble: RankError) -> str:
     place, cause = learners(Place(*frame) for frame in trouble.stack), trouble.exception
     line = f"rank {trouble.rank} in {place}" if place else None
     where = "".join(f" ({note})" for note in getattr(trouble, "__notes__", ()))
+    if isinstance(trouble, RunTimeout):
+        return block(f"{ENDLESS}{where}", waiting(trouble))
     if isinstance(cause, CommTimeout):
         return block(f"the ranks wait for one another{where}", [line, *waiting(trouble)])
     if isinstance(cause, PeerLost):

@@ -26,7 +26,7 @@ from course.classroom.progress import (
 
 __all__ = ["Exercise", "Prediction", "Verdict", "Wrong", "check", "hint", "predict", "solution"]
 
-LIMIT_S = 60.0  # for an answer that does not come to an end
+LIMIT_S = 60.0  # for a check; a run on ranks within it has a limit of its own
 
 
 class UnknownExercise(KeyError):
@@ -95,9 +95,9 @@ def predict(question: str, value, unit: str = "") -> Prediction:
 def check(name: str, answer) -> Verdict:
     """Judge an answer to exercise `name`, and keep the verdict in the learner's ledger.
 
-    Raises KeyError for an unknown name, and KeyboardInterrupt if somebody interrupts the notebook;
-    whatever the answer does becomes a Verdict, within a minute.  What it changed in this process is
-    put back (`process_state.py` has the list).
+    Whatever the answer does becomes a Verdict; one that does not come to an end is stopped.  What
+    it changed in this process is put back (`process_state.py` has the list).  Raises KeyError for
+    an unknown name, and KeyboardInterrupt if somebody interrupts the notebook.
     """
     exercise = find(name)
     verdict = judged(exercise, answer)
@@ -146,8 +146,8 @@ def judged(exercise: Exercise, answer) -> Verdict:
             praise = within(LIMIT_S, lambda: exercise.check(answer))
     except Wrong as wrong:
         return Verdict(name, False, str(wrong))
-    except Interrupted:
-        raise KeyboardInterrupt from None
+    except Interrupted as interrupt:
+        raise KeyboardInterrupt(*interrupt.args) from None
     except BaseException as trouble:  # sys.exit() in an answer, too
         return Verdict(name, False, told(trouble))
     return Verdict(name, True, praise or "well done.")

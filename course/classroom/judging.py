@@ -8,11 +8,13 @@ import math
 
 import torch
 
+from course.classroom.limits import suspended
 from course.classroom.problems import Wrong
 from course.comm import Trace
 from course.worlds import RankError, processes, run
 
 PATIENCE_S = 5.0  # for one blocked operation of an answer
+LIMIT_S = 60.0  # for a run of an answer
 EMPTY = -1.0  # what the places that an answer has to fill hold before
 
 
@@ -24,8 +26,10 @@ def on_ranks(fn, ranks: int, *args, nodes=None) -> tuple[list, Trace]:
     Raises RankError as `run` does.
     """
     trace, world = Trace(), processes(nodes, device="cpu", oversubscribe=True)
+    bounds = {"timeout": PATIENCE_S, "limit": LIMIT_S}
     try:
-        return run(fn, ranks, *args, on=world, timeout=PATIENCE_S, trace=trace), trace
+        with suspended():
+            return run(fn, ranks, *args, on=world, trace=trace, **bounds), trace
     except RankError as trouble:
         trouble.add_note(f"on {ranks} rank{'s' * (ranks > 1)}")
         raise

@@ -7,17 +7,17 @@ import threading
 import time
 from contextlib import contextmanager
 
-AGAIN_S = 1.0  # between two interrupts, should the call go on after the first
+AGAIN_S = 2.0  # between two interrupts, should the call go on after the first
 TRIES = 5  # to interrupt a thread, which goes on alone after that
 LONGEST_OUTPUT = 100_000  # characters: enough to see what an endless loop prints
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """The limit has passed.  A run on ranks, real or simulated, ends as at any other interrupt."""
+    """The limit has passed, and the call was interrupted."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody has pressed the button; other KeyboardInterrupts are of the call's own making."""
+    """Somebody interrupted the call; any other KeyboardInterrupt is of its own making."""
 
 
 class Bounded:
@@ -39,57 +39,74 @@ class Bounded:
 
 
 def within(seconds: float, call):
-    """What `call()` returns.  Raises what it raises; TimeIsUp if it takes more than `seconds`.
+    """What `call()` returns.  Raises what it raises; TimeIsUp if it takes more than `seconds`, and
+    Interrupted if somebody interrupts it.
 
-    In the main thread a signal interrupts the call.  Elsewhere it has a thread of its own, so that
-    this function returns though the call may not.  If the call forks, its child ends here.
+    In the main thread a signal ends the call.  Elsewhere it has a thread of its own, so that this
+    function returns though the call may not.  If the call forks, its child ends here.
     """
     process = os.getpid()
     try:
-        if threading.current_thread() is not threading.main_thread():
-            return _in_a_thread(seconds, call)
-        with _alarm(seconds), _interrupts_named():
-            return call()
+        if threading.current_thread() is threading.main_thread():
+            return _in_the_main_thread(seconds, call)
+        return _in_a_thread(seconds, call)
     finally:
         if os.getpid() != process:
             os._exit(0)
 
 
+def _in_the_main_thread(seconds, call):
+    with _raising(signal.SIGALRM) as rung, _raising(signal.SIGINT) as pressed, _alarm(seconds):
+        try:
+            return call()
+        except BaseException as error:  # a KeyboardInterrupt may have become another one on its way
+            if pressed:
+                raise Interrupted(*error.args) from None
+            if rung:
+                raise _time_is_up(seconds).with_traceback(error.__traceback__) from None
+            raise
+
+
+@contextmanager
+def _raising(number):
+    """A signal raises KeyboardInterrupt; yields a list, empty until it has done so."""
+    heard = []
+
+    def interrupt(number, frame):
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    handler = signal.signal(number, interrupt)
+    try:
+        yield heard
+    finally:
+        signal.signal(number, handler)
+
+
 @contextmanager
 def _alarm(seconds):
-    """Raise TimeIsUp in the main thread after `seconds`; the caller's own alarm goes on after."""
-
-    def ring(number, frame):
-        raise TimeIsUp(f"it ran for {seconds:g} s")
-
-    handler, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    """SIGALRM after `seconds`, and again; an alarm that the caller has set goes on afterwards."""
+    began = time.monotonic()
     left, period = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
-        if left:
-            signal.setitimer(
-                signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3), period
-            )
+        left = left and max(left - (time.monotonic() - began), AGAIN_S)
+        signal.setitimer(signal.ITIMER_REAL, left, period)
 
 
 @contextmanager
-def _interrupts_named():
-    """An interrupt from outside is raised as Interrupted, where it would be a KeyboardInterrupt."""
-
-    def interrupt(number, frame):
-        raise Interrupted
-
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
+def suspended():
+    """What is done here has a limit of its own: it does not count for that of `within`."""
+    left, period = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         yield
     finally:
-        if handler is signal.default_int_handler:
-            signal.signal(signal.SIGINT, handler)
+        signal.setitimer(signal.ITIMER_REAL, left, period)
+
+
+def _time_is_up(seconds):
+    return TimeIsUp(f"it was stopped after {seconds:g} s")
 
 
 def _in_a_thread(seconds, call):
@@ -110,7 +127,7 @@ def _in_a_thread(seconds, call):
                 ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp)
             )
             thread.join(AGAIN_S)
-    value, error = outcome[0] if outcome else (None, TimeIsUp(f"it ran for {seconds:g} s"))
+    value, error = outcome[0] if outcome else (None, _time_is_up(seconds))
     if error is not None:
         raise error
     return value

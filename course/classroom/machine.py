@@ -85,13 +85,14 @@ def left_in(group: Path) -> float:
 
 
 def shared_memory(folder=Path("/dev/shm"), usage=shutil.disk_usage) -> Finding:
+    """What MPI keeps its messages in; other ranks share memory that has no place in a folder."""
     if not folder.exists():
         return Finding("shared memory", f"no {folder} on this system")
     free_gb = usage(folder).free / GB
     state = f"{free_gb:.2g} GB free in {folder}"
     if free_gb >= SHARED_GB:
         return Finding("shared memory", state)
-    advice = "large messages may fail: in a container, start it with --shm-size=1g"
+    advice = "only on=mpi() needs it: a container gets more by --shm-size=1g"
     return Finding("shared memory", state, advice)
 
 
@@ -112,7 +113,8 @@ def loopback(address="127.0.0.1") -> Finding:
 
 
 def cache(folder=None) -> Finding:
-    folder = Path(folder or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = folder or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(os.path.expanduser(folder))
     if trouble := unwritable(folder):
         return Finding("cache", trouble, "set XDG_CACHE_HOME to a folder that you may write to")
     return Finding("cache", f"{folder} can be written")
@@ -127,7 +129,9 @@ def ledger(path=None) -> Finding:
 
 def unwritable(folder: Path) -> str:
     """Why nothing can be written in a folder, which need not exist yet; nothing if it can."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if str(folder).startswith("~"):
+        return f"there is no home folder for {folder}"
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     try:
         with tempfile.NamedTemporaryFile(dir=nearest):
             return ""

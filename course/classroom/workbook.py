@@ -10,37 +10,46 @@ import ast
 import hashlib
 import json
 import os
+import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 BOOK = Path(__file__).parents[2]
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 GUESS = "prediction"  # the tag of a cell whose values are the learner's to say
+COMMAND = re.compile(r"^([ \t]*)[%!](?!.*predict\().*$", re.MULTILINE)  # of IPython
 LEFT_BEHIND = ("ExecuteTime", "collapsed", "execution", "scrolled", "trusted")
 
 
 class Report(NamedTuple):
-    """File names by what became of them; `unknown` are files that are no copies of ours."""
+    """File names by what became of them; `unknown` are files that are no copies of ours, `broken`
+    sentences about originals that cannot be handed out."""
 
     copied: list[str]
     kept: list[str]
     newer: list[str]
     unknown: list[str]
+    broken: list[str]
 
 
 def copy_notebooks(originals: Path, workbook: Path) -> Report:
     """Copy every notebook in `originals` that `workbook` lacks, each whole or not at all.
 
-    Raises ValueError where `originals` holds no notebook or one that cannot be read.
+    Raises ValueError where `originals` holds no notebook.
     """
     sources = sorted(originals.glob("*.ipynb"))
     if not sources:
         raise ValueError(f"there is no notebook in {originals}")
     workbook.mkdir(parents=True, exist_ok=True)
-    report = Report([], [], [], [])
+    report = Report(*([] for _ in Report._fields))
     for source in sources:
-        fresh, copy = handed_out(source), workbook / source.name
+        try:
+            fresh, copy = handed_out(source), workbook / source.name
+        except ValueError as trouble:
+            report.broken.append(str(trouble))
+            continue
         is_new = write_new(copy, json.dumps(fresh, indent=1, ensure_ascii=False) + "\n")
         part = report.copied if is_new else getattr(report, standing(copy, fresh))
         part.append(source.name)
@@ -64,7 +73,8 @@ def handed_out(original: Path) -> dict:
     try:
         notebook = json.loads(original.read_bytes())
         notebook["cells"] = [cleared(cell) for cell in notebook["cells"]]
-    except (ValueError, LookupError, TypeError, SyntaxError) as trouble:
+        json.dumps(notebook, ensure_ascii=False).encode()  # half a character cannot be written
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError) as trouble:
         raise ValueError(f"{original.name} cannot be handed out: {trouble}") from trouble
     to_read = [[cell["cell_type"], cell["source"], cell["metadata"]] for cell in notebook["cells"]]
     mark = hashlib.sha256(json.dumps(to_read, sort_keys=True).encode()).hexdigest()
@@ -85,15 +95,22 @@ def cleared(cell: dict) -> dict:
 def without_guesses(code: str, everything=False) -> str:
     """Code in which predict(question, value) has `...` for its value.
 
-    With `everything`, what is assigned to a name becomes `...` too.
+    With `everything`, what is assigned to a name becomes `...` too.  Raises SyntaxError for code
+    that is no Python, commands of IPython on lines of their own set apart.
     """
     if not everything and "predict(" not in code:
         return code
-    tree = ast.parse(code)
+    tree = ast.parse(COMMAND.sub(r"\1pass", code))
     values = [value for node in ast.walk(tree) for value in guesses(node)]
     if everything and not values:
         values = [node.value for node in tree.body if isinstance(node, ast.Assign)]
-    return dotted(code, values)
+    return dotted(code, outermost(values))
+
+
+def outermost(values: list[ast.expr]) -> list[ast.expr]:
+    """Those that are no parts of others."""
+    inner = {id(part) for value in values for part in ast.walk(value) if part is not value}
+    return [value for value in values if id(value) not in inner]
 
 
 def guesses(node: ast.AST) -> list[ast.expr]:
@@ -114,30 +131,42 @@ def dotted(code: str, values: list[ast.expr]) -> str:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Write a file whole, unless there is one; returns whether it was written."""
+    """Write a file whole, for its owner alone, unless there is one; returns whether it was."""
     if os.path.lexists(path):
         return False
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    number, beside = tempfile.mkstemp(".new", f".{path.name}.", path.parent)
     try:
-        with open(beside, "w", encoding="utf-8") as file:
+        with open(number, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
-        return claim(path, beside)
+            os.fsync(number)
+        return claim(path, Path(beside))
     finally:
-        beside.unlink(missing_ok=True)
+        Path(beside).unlink(missing_ok=True)
 
 
 def claim(path: Path, written: Path) -> bool:
     """Give a written file its name, unless the name is taken; returns whether it was free."""
     try:
-        try:
-            os.link(written, path)
-        except OSError:  # taken, or no hard links here: claim the name, then fill it
-            open(path, "x").close()
-            os.replace(written, path)
+        os.link(written, path)
     except FileExistsError:
         return False
+    except OSError:  # no hard links here: claim the name, then fill it
+        return fill(path, written)
+    return True
+
+
+def fill(path: Path, written: Path) -> bool:
+    """Claim a name with an empty file, which does not stay if it cannot be filled."""
+    try:
+        open(path, "x").close()
+    except FileExistsError:
+        return False
+    try:
+        os.replace(written, path)
+    except OSError:
+        path.unlink()
+        raise
     return True
 
 
@@ -149,6 +178,7 @@ def told(report: Report, workbook: Path) -> str:
         for name in report.newer
     ]
     lines += [f"  {name}: no copy of the book's notebook, left alone" for name in report.unknown]
+    lines += [f"  {trouble}" for trouble in report.broken]
     return "\n".join(lines)
 
 

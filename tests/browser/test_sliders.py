@@ -69,6 +69,7 @@ def jupyterlab(folder, own):
         "LabApp.app_settings_dir": overrides.parent, "LabApp.user_settings_dir": own / "user",
         "LabApp.workspaces_dir": own / "workspaces", "LabApp.news_url": None,
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+        "KernelManager.transport": "ipc",
     }  # fmt: skip
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
     command += ["--expose-app-in-browser", *(f"--{key}={value}" for key, value in options.items())]
@@ -147,16 +148,18 @@ def learners(tmp_path_factory):
     copies, own = tmp_path_factory.mktemp("workbook"), tmp_path_factory.mktemp("own")
     copy_notebooks(ORIGINALS, copies)
     with jupyterlab(copies, own) as lab, chromium(own) as page:
-        yield lab, page
+        yield lab, page, own
 
 
 @needs_browser
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("original", WITH_SLIDERS, ids=lambda path: path.stem)
 def test_a_slider_moves_the_picture(original, learners):
-    lab, page = learners
+    lab, page, own = learners
     try:
         run_to(last_slider(original), page, lab, original.name)
+        (kernel,) = (own / "runtime").glob("kernel-*.json")
+        assert json.loads(kernel.read_text())["transport"] == "ipc"
         handles = page.find_elements(By.CSS_SELECTOR, ".noUi-handle")
         assert handles
         for handle in handles:

@@ -8,15 +8,20 @@ import ast
 import inspect
 import itertools
 import linecache
+import random
 import sys
 import textwrap
+import warnings
 from typing import Any, NamedTuple
 
 import cloudpickle
+import numpy
 import pytest
+import torch
 
 from course.classroom import judging
 from course.classroom.exercises import check, find, listing, solution
+from course.classroom.process_state import SETTINGS
 
 CELLS = itertools.count(1)
 DEADLOCK = "the ranks wait for one another"
@@ -54,11 +59,25 @@ def stubs(galleries) -> list:
     return [pytest.param(g.name, g.stub, id=g.name) for g in galleries]
 
 
+def checked(name, answer):
+    """The verdict on an answer.  Asserts that the notebook is as it was before."""
+    before = state()
+    verdict = check(name, in_a_cell(answer))
+    assert state() == before
+    return verdict
+
+
+def state() -> list:
+    """What `kept` puts back."""
+    numbers = torch.get_rng_state().tolist(), repr(numpy.random.get_state()), random.getstate()
+    return [get() for get, _ in SETTINGS] + [numbers, sys.stdout, list(warnings.filters)]
+
+
 def rejected(name, answer, sentence, monkeypatch):
     """Assert that `answer` is wrong with a sentence that holds `sentence`."""
     if sentence.startswith(DEADLOCK):  # what hangs for a second hangs for ever
         monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
-    verdict = check(name, in_a_cell(answer))
+    verdict = checked(name, answer)
     assert verdict.right is False, verdict
     assert sentence in verdict.sentence
     assert "could not be checked" not in verdict.sentence
@@ -66,7 +85,7 @@ def rejected(name, answer, sentence, monkeypatch):
 
 def accepted(name, answer):
     """Assert that `answer` is right."""
-    verdict = check(name, in_a_cell(answer))
+    verdict = checked(name, answer)
     assert verdict.right is True, verdict
 
 

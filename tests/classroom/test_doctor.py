@@ -148,7 +148,7 @@ def test_small_shared_memory(tmp_path):
 
     found = machine.shared_memory(tmp_path, usage(64 * 2**20))
     assert (found.mark, found.state) == ("note", f"0.062 GB free in {tmp_path}")
-    assert "--shm-size=1g" in found.advice
+    assert "only on=mpi() needs it" in found.advice and "--shm-size=1g" in found.advice
     assert machine.shared_memory(tmp_path, usage(GB)).mark == "ok"
     assert machine.shared_memory(tmp_path / "none").mark == "ok"
 
@@ -169,6 +169,37 @@ def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert machine.cache().state == f"{tmp_path / 'xdg'} can be written"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_user_without_a_home_folder_gets_notes(monkeypatch):
+    """As in containers that run under a number nobody has a name for."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    for name in ("COURSE_PROGRESS", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for found in (machine.cache(), machine.ledger()):
+        assert (found.mark, found.state.split(" ~")[0]) == ("note", "there is no home folder for")
+
+
+AS_NOBODY = """
+import os, sys, tempfile
+os.setgid(65534), os.setuid(65534)
+from course.classroom import machine
+from course.classroom.doctor import examined
+for found in (examined("cache", machine.cache), examined("progress", machine.ledger)):
+    print(found.mark, found.state)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_home_folder_that_may_not_be_entered_gets_notes(tmp_path):
+    (tmp_path / "home").mkdir(mode=0o700)
+    environment = {"HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import course.classroom.doctor, tempfile\n{AS_NOBODY}"],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    marks = [line.split()[0] for line in done.stdout.splitlines()]
+    assert marks == ["note", "note"], done.stdout + done.stderr
 
 
 def test_staged_data(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,35 @@ def test_a_copy_that_breaks_off_leaves_nothing(folders, monkeypatch):
     assert os.listdir(folders[1]) == []
 
 
+def test_a_guess_in_a_command_of_ipython_is_not_handed_out():
+    with pytest.raises(SyntaxError):
+        without_guesses('%time predict("a", 3)')
+
+
+def test_links_in_the_way_are_not_written_through(folders, tmp_path):
+    originals, copies = folders
+    copies.mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (copies / f".00_start.ipynb.{os.getpid()}.new").symlink_to(precious)
+    (copies / "01_more.ipynb").symlink_to(precious)
+    assert copy_notebooks(originals, copies).copied == ["00_start.ipynb"]
+    assert precious.read_text() == "precious"
+    assert not (copies / "00_start.ipynb").is_symlink()
+    assert stat.S_IMODE((copies / "00_start.ipynb").stat().st_mode) == 0o600
+
+
+def test_without_hard_links_a_copy_that_breaks_off_leaves_nothing(folders, monkeypatch):
+    def refuse(*names):
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="not here"):
+        copy_notebooks(*folders)
+    assert os.listdir(folders[1]) == []
+
+
 @pytest.mark.parametrize(
     "guessed, dots",
     [
@@ -162,6 +192,9 @@ def test_a_copy_that_breaks_off_leaves_nothing(folders, monkeypatch):
         ('predict(\n    "q",\n    (1 +\n     2),\n)', 'predict(\n    "q",\n    (...),\n)'),
         ('predict("a", 1); predict("b", 2)', 'predict("a", ...); predict("b", ...)'),
         ('predict("q")', 'predict("q")'),
+        ('predict("a", predict("b", 2))', 'predict("a", ...)'),
+        ('%%time\npredict("a", 3)', '%%time\npredict("a", ...)'),
+        ('if x:\n    !ls\n    predict("a", 3)', 'if x:\n    !ls\n    predict("a", ...)'),
         ('model.fit(3)  # no predict(x, 3)', 'model.fit(3)  # no predict(x, 3)'),
     ],
 )  # fmt: skip
@@ -181,14 +214,27 @@ def test_in_a_cell_tagged_prediction_what_is_assigned_becomes_dots(tmp_path):
     [
         ("no JSON", "Expecting value"),
         ("{}", "cells"),
+        ("[" * 100_000, "recursion"),
+        (json.dumps({"cells": [text("\ud800")]}), "surrogates not allowed"),
         ('{"cells": [{"cell_type": "code"}]}', "metadata"),
         (json.dumps({"cells": [code('predict("q", 3')]}), "was never closed"),
     ],
 )
-def test_an_original_that_cannot_be_read_is_named(folders, content, why):
-    (folders[0] / "01_more.ipynb").write_text(content)
-    with pytest.raises(ValueError, match=f"01_more.ipynb cannot be handed out: .*{why}"):
-        copy_notebooks(*folders)
+def test_an_original_that_cannot_be_read_is_named_and_the_others_come(folders, content, why):
+    originals, copies = folders
+    (originals / "00_broken.ipynb").write_text(content)
+    report = copy_notebooks(originals, copies)
+    assert report.copied == ["00_start.ipynb", "01_more.ipynb"]
+    said = told(report, copies)
+    assert re.search(f"00_broken.ipynb cannot be handed out: .*{why}", said), said
+
+
+def test_an_original_that_is_gone_or_a_folder_is_named_and_the_others_come(folders):
+    originals, copies = folders
+    (originals / "00_folder.ipynb").mkdir()
+    (originals / "00_gone.ipynb").symlink_to("nowhere")
+    report = copy_notebooks(originals, copies)
+    assert (len(report.copied), len(report.broken)) == (2, 2)
 
 
 def test_the_command_reports_and_fails_in_a_sentence(folders, tmp_path, capsys):
