@@ -30,7 +30,7 @@ class Handle:
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
         self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
-        self.call, self.start = comm.call, comm._transport.clock()
+        self.call, self.start = comm._call.label, comm._transport.clock()
 
     def wait(self):
         """Block until the message is through; for a receive, returns the rank it came from.
@@ -38,7 +38,8 @@ class Handle:
         Raises CommMismatch, CommTimeout, PeerLost.
         """
         if not self._done:
-            self._comm._buffers.release(self)
+            if self._comm._buffers.versions:
+                self._comm._buffers.release(self)
             self._comm._transport.wait(self._request, self)
             self._done = True
             if self.operation == "recv" and self._request.unload:
@@ -167,7 +168,7 @@ class Communicator:
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
         handle = Handle(self, "send", dst, x, tag)
-        synchronous = self.checked and not self._call.number
+        synchronous = self._transport.checked and not self._call.number
         if synchronous:
             self._buffers.claim(handle)
         handle._request = self._transport.send_tensor(peer, envelope, x, synchronous)
@@ -178,7 +179,7 @@ class Communicator:
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
         handle = Handle(self, "recv", src, out, tag)
-        if self.checked and not self._call.number:
+        if self._transport.checked and not self._call.number:
             self._buffers.claim(handle)
         handle._request = self._transport.receive_tensor(peers, self._envelope(out, tag), out)
         return handle

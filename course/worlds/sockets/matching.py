@@ -14,9 +14,11 @@ class Matcher:
         """The message that was waiting for `receive`, if one was; else it waits for one."""
         found = None
         for source in receive.needs:
-            message = next((m for m in self.unexpected[source] if m.matches(receive)), None)
-            if message is not None and (found is None or message.complete > found.complete):
-                found = message
+            for message in self.unexpected[source]:
+                if message.matches(receive):
+                    if found is None or message.complete > found.complete:
+                        found = message
+                    break
         if found is None:
             self.posted.append(receive)
         else:

@@ -13,7 +13,7 @@ import time
 
 from course.comm.errors import CommError, CommMismatch, differing, peer_lost, timed_out
 from course.comm.transport import in_background
-from course.worlds.sockets.messages import Kind, Receive, Send
+from course.worlds.sockets.messages import POLL_S, Kind, Receive, Send
 from course.worlds.sockets.polling import READ, WRITE
 
 
@@ -73,17 +73,27 @@ class Progress:
             self.lock.acquire()
 
     def _move_until_done(self, request, operation):
-        quiet_since, before = time.monotonic(), None
+        quiet_since = asked = time.monotonic()
+        moved = None
         while not request.done:
+            if self.receiver.held and self._done_by_unblocking(request):
+                return
             self._stop_if_in_vain(request, operation)
-            now, moved = time.monotonic(), self._moved(request)
+            request.block(self)
+            now = time.monotonic()
+            if now - asked < POLL_S:
+                continue
+            before, asked, moved = moved, now, self._moved(request)
             if moved != before:
-                quiet_since, before = now, moved
+                quiet_since = now
             elif self.timeout is not None and now - quiet_since > self.timeout:
                 raise timed_out(self.rank, self.timeout, operation)
-            request.block(self)
-        if request.error:
-            raise request.error
+
+    def _done_by_unblocking(self, request) -> bool:
+        """Whether what stood before the awaited message was all that kept it from being done."""
+        awaited = (receive.needs for receive in self.receiver.matcher.posted)
+        self.receiver.unblock(set(request.needs).union(*awaited))
+        return request.done
 
     def _moved(self, request) -> int:
         """How much has moved between this rank and those that it waits for."""
@@ -92,9 +102,6 @@ class Progress:
 
     def _stop_if_in_vain(self, request, operation):
         receiver = self.receiver
-        if receiver.held:
-            awaited = (receive.needs for receive in receiver.matcher.posted)
-            receiver.unblock(set(request.needs).union(*awaited))
         if request.error:
             raise request.error
         if receiver.pending_error:
@@ -104,7 +111,7 @@ class Progress:
             raise CommMismatch(receiver.revoked[request.envelope[:2]])
         if receiver.ended:
             self._stop_if_ended(request, operation)
-        if self.checked and not request.envelope.call:
+        if self.checked and receiver.roll_calls.said and not request.envelope.call:
             self._stop_if_elsewhere(request, operation)
 
     def _stop_if_ended(self, request, operation):

@@ -75,7 +75,7 @@ class SharedWindow:
             arrival = PeerAtBarrier(self.theirs[peer], self.count[peer], peer)
             if not arrival.done:
                 arrival.futex_wait()
-            if not arrival.done or arrival.error:
+            if not arrival.done:
                 self.transport.wait(arrival, operation)
         order_memory()
 
@@ -94,7 +94,7 @@ class PeerAtBarrier(Request):
 
     @property
     def done(self) -> bool:
-        return self.word.value >= self.count
+        return self.count <= self.word.value < POISONED
 
     @property
     def error(self):

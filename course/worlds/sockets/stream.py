@@ -83,6 +83,6 @@ class Stream:
         except OSError:
             count = 0
         self.lost = self.lost or count == 0
-        self.drained = count < len(view)
+        self.drained = count < len(view)  # then the kernel had no more
         self.moved += count
         return count

@@ -47,7 +47,8 @@ class SocketTransport:
 
     def send_tensor(self, peer, envelope, x, synchronous) -> Request:
         """Post the elements of `x`, whatever its strides and device."""
-        self._check_memory(x)
+        if x.is_meta:
+            raise self._without_memory()
         view = as_bytes(host(x))
         with self.progress.lock:
             if peer == self.rank:
@@ -56,7 +57,8 @@ class SocketTransport:
 
     def receive_tensor(self, peers, envelope, out) -> Request:
         """Post a place for the elements of `out`: its own memory where that is in one piece."""
-        self._check_memory(out)
+        if out.is_meta:
+            raise self._without_memory()
         direct = lands_directly(out)
         landing = out.detach() if direct else torch.empty(out.shape, dtype=out.dtype)
         receive = Receive(peers, envelope, as_bytes(landing.reshape(-1)))
@@ -71,8 +73,9 @@ class SocketTransport:
 
     def wait(self, request, operation):
         """Block until `request` is done.  Raises CommTimeout, PeerLost, CommMismatch."""
-        with self.progress.lock:
-            self.progress.wait(request, operation)
+        if not request.done:
+            with self.progress.lock:
+                self.progress.wait(request, operation)
 
     def cancel(self, request):
         """Expect no more of `request`; a message that is under way is not stopped."""
@@ -148,6 +151,5 @@ class SocketTransport:
         sent.parts = []
         return sent
 
-    def _check_memory(self, x):
-        if x.is_meta:
-            raise ValueError(f"rank {self.rank}: a tensor on the meta device has no memory")
+    def _without_memory(self):
+        return ValueError(f"rank {self.rank}: a tensor on the meta device has no memory")
