@@ -14,7 +14,7 @@ from course.worlds.simulator.torch_state import keep_state
 
 
 class RankCoroutine:
-    """`body` as a coroutine of a simulation, which says who is next.  No greenlet before it runs."""
+    """`body` as a coroutine of a simulation, which says who is next; no greenlet until it runs."""
 
     def __init__(self, simulation, body):
         self.simulation, self.body = simulation, body
