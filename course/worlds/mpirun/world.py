@@ -56,11 +56,9 @@ class mpi(NamedTuple):
     @staticmethod
     def available():
         """None if this machine has an MPI that starts, else the reason why it has not."""
-        nothing = pack(id, (), {})
+        settings = {"timeout": START_S, "limit": START_S, "checked": True, "live": False}
         try:
-            mpi().run(
-                nothing, 1, timeout=START_S, limit=START_S, checked=True, trace=None, live=False
-            )
+            mpi().run(pack(id, (), {}), 1, trace=None, **settings)
         except (ValueError, RankError) as error:
             return str(error).partition("\n")[0]
         return None
@@ -77,9 +75,7 @@ class MpiWorkers(Workers):
         """Start a rank for each of `jobs`."""
         for rank in range(len(jobs)):
             self.lines[rank], theirs = socket.socketpair()
-            self.lines[rank].setblocking(
-                False
-            )  # a rank that asks and does not listen is on its own
+            self.lines[rank].setblocking(False)  # the launcher waits for no rank that does not read
             self.selector.register(self.lines[rank], selectors.EVENT_READ, (rank, "manager"))
             self._start(rank, [theirs])
         self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
