@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from course.comm.errors import CommError
 from course.worlds.cores import cores, required_cores
-from course.worlds.local.fork_server import receive
+from course.worlds.frames import receive
 from course.worlds.local.rank import prepare
 from course.worlds.local.workers import Workers
 from course.worlds.mpirun import placeholder

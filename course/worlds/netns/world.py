@@ -164,8 +164,8 @@ class HostsWorkers(Workers):
         host, far = self.nodes[rank], self.nodes[other]
         return super().pair(rank, other) if host == far else self.box.connection(host, far)
 
-    def _start(self, rank, peers, more):
-        super()._start(rank, peers, more + self.box.homes[self.nodes[rank]])
+    def _start(self, rank, sockets, files):
+        super()._start(rank, sockets, files + self.box.homes[self.nodes[rank]])
 
 
 def join(rank, fds, *, homes, **world):
