@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import os
 import re
-import selectors
 import socket
 import sys
 import traceback
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from course.worlds.cores import cores, required_cores
 from course.worlds.local.rank import prepare
-from course.worlds.local.workers import Workers
+from course.worlds.local.workers import Workers, enough_files
 from course.worlds.local.world import DEVICES
 from course.worlds.mpirun import process_manager
 from course.worlds.pickling import pack
@@ -73,16 +72,17 @@ class MpiWorkers(Workers):
 
     def start(self, jobs: list):
         """Start a rank for each of `jobs`."""
-        for rank in range(len(jobs)):
-            self.lines[rank], theirs = socket.socketpair()
-            self.lines[rank].setblocking(False)  # the launcher waits for no rank that does not read
-            self.selector.register(self.lines[rank], selectors.EVENT_READ, (rank, "manager"))
-            self._start(rank, [theirs])
-        self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
+        with enough_files(len(jobs)):
+            for rank in range(len(jobs)):
+                self.lines[rank], theirs = socket.socketpair()
+                self.lines[rank].setblocking(False)  # it waits for no rank that does not read
+                self._listen(self.lines[rank], rank, "manager")
+                self._start(rank, [theirs])
+            self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
 
-    def poll(self, timeout=None) -> list:
+    def _poll(self, timeout) -> list:
         """What the ranks say; what they say to the process manager is answered at once."""
-        heard = super().poll(timeout)
+        heard = super()._poll(timeout)
         for rank, _, data in (entry for entry in heard if entry[1] == "manager"):
             for to, answer in self.manager.answers(rank, data):
                 with contextlib.suppress(OSError):  # that rank has ended

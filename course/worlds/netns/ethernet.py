@@ -4,9 +4,9 @@
     host 1: eth0 -- port1 + switch       each veth sends through a token bucket of the link's rate
     host 2: eth0 -- port2 +
 
-It is a program of its own (`python ethernet.py HOSTS BITS_PER_S`, its socket as standard input).
-No namespace has a name: they live while this process, whoever it handed them to, or a rank inside
-holds them.  So nothing of a cluster survives those, whatever ends them.
+It is a program of its own (`python ethernet.py FD HOSTS BITS_PER_S`).  No namespace has a name:
+they live while this process, whoever it handed them to, or a rank inside holds them.  So nothing
+of a cluster survives those, whatever ends them.
 """
 
 import contextlib
@@ -191,4 +191,4 @@ def syscall(call: str, *args):
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
-        main(socket.socket(fileno=0), *map(int, sys.argv[1:]))
+        main(socket.socket(fileno=int(sys.argv[1])), *map(int, sys.argv[2:]))

@@ -5,16 +5,14 @@ values = run(fn, 4, on=hosts(4, rate="1gbit"))        hosts.available() says why
 
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
-import weakref
 from typing import NamedTuple
 
 from course.comm.errors import CommError
 from course.worlds.cores import required_cores
+from course.worlds.helper import HelperProgram, Kept
 from course.worlds.local.workers import Workers
 from course.worlds.netns import ethernet
 from course.worlds.pickling import pack
@@ -24,9 +22,7 @@ from course.worlds.supervise import supervise
 UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 RATES = 10**3, 10**11  # bits/s; tc takes no less and no more
 MOST_HOSTS = 200
-KEPT = 2  # clusters, the last ones used
 ANSWER_S = 60.0  # that the process which holds a cluster may take for it
-END_S = 2.0
 NONE = "this machine has no hosts in a box: "
 PAYLOAD = 1448 / 1514  # of a full Ethernet frame, behind the headers of IP and TCP
 
@@ -92,32 +88,23 @@ def bits_per_s(rate: str) -> int:
     return round(bits)
 
 
-class VirtualCluster:
-    """A cluster of hosts, held by a process that ends when `control`, our socket to it, closes."""
+class VirtualCluster(HelperProgram):
+    """A cluster of hosts, held by a program that ends when `control`, our socket to it, closes."""
 
     def __init__(self, hosts: int, bits_per_s: int):
         if sys.platform != "linux":
             raise CommError(NONE + "they are network namespaces, which only Linux has")
         self.hosts, self.lock, self.namespaces = hosts, threading.Lock(), []
-        self.control, theirs = socket.socketpair()
+        surroundings = {"PATH": os.environ.get("PATH", "")}  # nothing of PYTHONPATH, PYTHONHOME
+        super().__init__(ethernet.__file__, hosts, bits_per_s, environment=surroundings)
         self.control.settimeout(ANSWER_S)
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", ethernet.__file__, str(hosts), str(bits_per_s)],
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt of the notebook is not for the cluster
-            )
-        self.close = weakref.finalize(self, release, self.process, self.control, self.namespaces)
         self.namespaces += self._ask(b"", hosts + 1)
-
-    @property
-    def alive(self) -> bool:
-        return self.close.alive and self.process.poll() is None
 
     def of_host(self, host: int) -> list:
         """The namespaces of a host, as open files: the user namespace of all, if any, and its own
         network."""
+        if not self.namespaces:
+            raise CommError(NONE + "the process that holds them has ended")
         return [*self.namespaces[: -self.hosts], self.namespaces[host - self.hosts]]
 
     def connection(self, host: int, other: int) -> list:
@@ -129,51 +116,30 @@ class VirtualCluster:
     def _ask(self, request, most) -> list:
         """The open files that answer a request.  Without them the cluster is of no further use:
         an answer may still come, and would be taken for the next one."""
-        why = b"the process that holds them has ended"
+        fds, why = [], b"the process that holds them has ended"
         try:
             self.control.sendall(request)
             said, fds, *_ = socket.recv_fds(self.control, 4096, most, socket.MSG_CMSG_CLOEXEC)
-            if fds:
-                return fds
             why = said or why
         except TimeoutError:
             why = b"the process that holds them does not answer"
         except OSError:
             pass
-        except BaseException:  # an interrupt
-            self.close()
-            raise
-        self.close()
-        raise CommError(NONE + why.decode())
+        finally:  # an interrupt, too
+            if not fds:
+                self.close()
+        if not fds:
+            raise CommError(NONE + why.decode())
+        return fds
+
+    def close(self):
+        """End the program, and let the namespaces go."""
+        super().close()
+        while self.namespaces:
+            os.close(self.namespaces.pop())
 
 
-def release(process, control, namespaces):
-    """End the process that holds a cluster, and let its namespaces go."""
-    control.close()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    while namespaces:
-        os.close(namespaces.pop())
-
-
-_lock, _clusters = threading.Lock(), {}
-
-
-def cluster_for(hosts: int, bits_per_s: int) -> VirtualCluster:
-    """The cluster of this process of so many hosts and such links.  Those that were used before the
-    last two are gone, once no run is on them."""
-    shape = hosts, bits_per_s
-    with _lock:
-        cluster = _clusters.pop(shape, None)
-        if cluster is None or not cluster.alive:
-            cluster = VirtualCluster(*shape)
-        _clusters[shape] = cluster
-        while len(_clusters) > KEPT:
-            _clusters.pop(next(iter(_clusters)))
-        return cluster
+cluster_for = Kept(VirtualCluster, most=2)
 
 
 class HostsWorkers(Workers):
@@ -187,8 +153,8 @@ class HostsWorkers(Workers):
         host, far = self.nodes[rank], self.nodes[other]
         return super().pair(rank, other) if host == far else self.cluster.connection(host, far)
 
-    def _start(self, rank, peers, more):
-        super()._start(rank, peers, more + self.cluster.of_host(self.nodes[rank]))
+    def _start(self, rank, sockets, files):
+        super()._start(rank, sockets, files + self.cluster.of_host(self.nodes[rank]))
 
 
 def join(rank, fds, *, namespaces, **world):

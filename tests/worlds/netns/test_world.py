@@ -1,7 +1,6 @@
 """Ranks on hosts in a box: the same values, the time of a real Ethernet, and nothing left of it."""
 
 import ctypes
-import gc
 import os
 import pathlib
 import signal
@@ -17,8 +16,7 @@ import torch
 import course
 from course.collectives import all_reduce
 from course.comm import CommError, Trace
-from course.worlds import RankError, hosts, processes, run
-from course.worlds.netns import world
+from course.worlds import RankError, helper, hosts, processes, run
 from course.worlds.netns.world import VirtualCluster, bits_per_s, cluster_for
 
 ROOT = pathlib.Path(course.__file__).parent.parent
@@ -163,25 +161,21 @@ def test_the_cluster_is_kept_and_made_again_once_it_is_gone():
 
 
 @needs_hosts
-def test_two_clusters_are_kept_and_whoever_uses_another_loses_nothing():
-    used, *others = (cluster_for(2, mbit * 10**6) for mbit in (101, 102, 103))
+def test_two_clusters_are_kept():
+    first, *others = (cluster_for(2, mbit * 10**6) for mbit in (101, 102, 103))
     assert cluster_for(2, 103 * 10**6) is others[1] and cluster_for(2, 102 * 10**6) is others[0]
-    assert used.alive
-    for end in used.connection(0, 1):
-        end.close()
-    process = used.process
-    del used
-    gc.collect()
-    assert process.poll() == 0
-    fresh = cluster_for(2, 101 * 10**6)
-    assert fresh.process is not process and fresh.alive
+    assert first.process.returncode == 0 and not first.namespaces
+    for use in (lambda: first.connection(0, 1), lambda: first.of_host(1)):
+        with pytest.raises(CommError, match="the process that holds them has ended"):
+            use()
+    assert cluster_for(2, 101 * 10**6) is not first
 
 
 @needs_hosts
 def test_a_process_that_holds_a_cluster_and_does_not_answer_is_given_up(monkeypatch):
     held = VirtualCluster(2, 10**9)
     held.control.settimeout(0.2)
-    monkeypatch.setattr(world, "END_S", 0.1)
+    monkeypatch.setattr(helper, "END_S", 0.1)
     os.kill(held.process.pid, signal.SIGSTOP)
     with pytest.raises(CommError, match="holds them does not answer"):
         held.connection(0, 1)

@@ -352,7 +352,7 @@ def test_a_rank_that_was_killed_is_named(on, capsys):
     assert error.rank == 1
     assert (
         error.failures[1]
-        == "PeerLost: rank 1 was ended by SIGKILL before its function had returned"
+        == "PeerLost: rank 1 was ended by SIGKILL before its function had returned (out of memory?)"
     )
 
 
