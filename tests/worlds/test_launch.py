@@ -597,12 +597,3 @@ def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch):
         run(whoami, 2)
     monkeypatch.chdir(tmp_path)
     assert run(whoami, 2)[1][:2] == (1, 2)
-
-
-@pytest.mark.parametrize("option, sentence", [
-    ({"grace_s": "1"}, "grace_s is a number of seconds, 0 or more, not '1'"),
-    ({"nodes": 2}, r"nodes names a machine for each rank, as \[0, 0\], not 2"),
-])  # fmt: skip
-def test_a_world_that_means_nothing_is_refused(option, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        run(whoami, 2, on=processes(**option))

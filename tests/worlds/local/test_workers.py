@@ -1,11 +1,13 @@
 import os
 import signal
+import socket
 
 import psutil
 import pytest
 
 from course.comm import CommError
 from course.worlds import run
+from course.worlds.frames import Inbox, send
 from course.worlds.local import workers as module
 from course.worlds.local.workers import Workers, enough_files
 
@@ -49,6 +51,19 @@ def test_what_the_leader_refuses_is_raised_at_the_next_poll(workers):
     ]
     with pytest.raises(CommError, match="^no more$"):
         workers.poll(0)
+
+
+def test_all_that_a_rank_said_before_it_ended_is_heard_by_then(workers):
+    """Else a rank that told its failure would pass for one that ended without a word."""
+    until_the_leader_speaks(workers)
+    ours, theirs = socket.socketpair()
+    workers._listen(ours, 0, "control", Inbox(ours))
+    with theirs:
+        for thing in (("started", 17), ("stack", []), ("failure", "why")):
+            send(theirs, thing)
+        assert workers.poll(60) == [(0, "started", 17), (0, "stack", []), (0, "failure", "why")]
+    assert workers.pids == {0: 17}
+    assert workers.poll(60) == [] and ours not in workers.open_files
 
 
 def test_a_failed_start_leaves_nothing_open(monkeypatch, workers):
