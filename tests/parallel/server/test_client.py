@@ -123,6 +123,22 @@ def test_a_client_that_fails_in_its_program_is_named_and_the_other_goes_on(wrong
     assert account.lost == (2,) and (account.values == -1).all()
 
 
+def cast(client, module):
+    module.double().float()
+
+
+def reassigned(client, module):
+    module.w = nn.Parameter(torch.zeros_like(module.w))
+
+
+@pytest.mark.parametrize("change", [cast, reassigned])
+def test_a_module_that_is_no_longer_what_is_trained_is_told(change):
+    """It would have gone on with weights that no server sends to, and pushed nothing."""
+    account, other, said = run(gone_wrong, 3, shard_plan(3, 1, 4), change, on=switched(3))
+    assert said.startswith("RuntimeError: rank 2: w is not trained") and other is None
+    assert account.lost == (2,) and (account.values == -1).all()
+
+
 def eager(comm, plan):
     if comm.rank in plan.servers:
         return serve(comm, plan, Bare(4), sgd(1.0)).lost
