@@ -5,7 +5,7 @@ import torch
 from course.classroom.problems import p14_elastic_averaging as p14
 from course.collectives import all_gather, all_reduce, broadcast, reduce
 from course.parallel.elastic.stability import largest_alpha, mean_system
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The bound
 
@@ -451,3 +451,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
