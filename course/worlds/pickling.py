@@ -37,7 +37,7 @@ class Failure(NamedTuple):
         inside = OURS if isinstance(error, CommError) else RANK
         trace.stack[:] = [f for f in trace.stack if not f.filename.startswith(inside)]
         order = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
-        sentence = f"{type(error).__name__}: {error}"
+        sentence = f"{type(error).__name__}: {_text(error)}"
         return cls(rank, time.monotonic(), order, sentence, *(_or_none(x) for x in (trace, error)))
 
     def stack(self) -> list:
@@ -50,6 +50,14 @@ class Failure(NamedTuple):
         if self.trace is None:
             return self.sentence
         return "".join(unpack(self.trace).format()).rstrip()
+
+
+def _text(error) -> str:
+    """What an exception says; a learner's own class may fail to."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(no text: its __str__ raises {type(failure).__name__})"
 
 
 def _or_none(thing):
