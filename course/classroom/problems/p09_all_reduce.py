@@ -176,7 +176,7 @@ def imagined_steps(answer, ranks, elements) -> float:
     cable = Cable("a second", STEP_S / 4, elements * 8 / (STEP_S / 2), "made up")
     world = simulated(one_switch(ranks, FREE, cable))
     check_sums(f"on {ranks} ranks", run(summed, ranks, answer, elements, on=world))
-    return world.record.seconds / STEP_S
+    return world.report.seconds / STEP_S
 
 
 # The ring

@@ -172,13 +172,13 @@ def test_whose_links_are_the_bottleneck_of_32_clients(servers, narrowest):
     plan, steps, ranks = cut(32 + servers, servers, 61_000_000), 2, 32 + servers
     world = simulated(one_switch(ranks, FREE, FDR), device="meta")
     run(push_ones, ranks, plan, steps, asynchronous(), on=world, timeout=None)
-    busy = {use.link: use.utilisation for use in world.record.links}
+    busy = {use.link: use.utilisation for use in world.report.links}
     of_server, of_client = busy["gpu 0 → switch"], busy[f"gpu {servers} → switch"]
     assert of_server / of_client == pytest.approx(32 / servers, rel=1e-3)
     assert max(of_server, of_client) == pytest.approx(0.5, rel=1e-2)  # a push, then a pull
     assert (of_server > 0.49, of_client > 0.49) == (narrowest != "client", narrowest != "server")
     narrow = 61e6 * 4 * max(1, 32 / servers) / FDR.bytes_per_s
-    assert world.record.seconds == pytest.approx(2 * steps * narrow, rel=1e-2)
+    assert world.report.seconds == pytest.approx(2 * steps * narrow, rel=1e-2)
 
 
 # Rules
@@ -225,7 +225,7 @@ def test_a_slow_worker_costs_the_others_their_time_only_where_they_wait_for_it()
     for name, rule in RULES.items():
         world = on_slow(4, {3: 4.0})
         run(paced, 4, cut(4, 1, 4), rule, 12, on=world, timeout=None)
-        seconds[name] = [round(use.seconds) for use in world.record.ranks[1:]]
+        seconds[name] = [round(use.seconds) for use in world.report.ranks[1:]]
     assert seconds == {
         "synchronous": [45, 45, 48],
         "bounded": [37, 37, 48],

@@ -230,7 +230,7 @@ def test_computing_takes_the_seconds_of_the_device():
     assert run(multiply, 2, large, on=world) == pytest.approx(
         [2 * large**3 / 3090e9] * 2, rel=1e-12
     )
-    assert world.record.ranks[0].flops == 2 * large**3
+    assert world.report.ranks[0].flops == 2 * large**3
 
 
 def test_a_slow_rank_takes_longer_for_the_same():
@@ -259,7 +259,7 @@ def eleven_billion(comm):
 def test_eleven_billion_parameters_take_no_memory():
     world = simulated(coates_2013(), device="meta")
     assert sum(run(eleven_billion, 64, on=world, checked=False)) == 11_200_000_000
-    assert 0 < world.record.seconds < 1
+    assert 0 < world.report.seconds < 1
 
 
 # What cannot be

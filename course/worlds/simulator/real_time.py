@@ -1,0 +1,37 @@
+"""A bound in seconds of real time: the one way to end a rank that neither waits nor returns."""
+
+import contextlib
+import signal
+import threading
+import time
+
+
+class LimitReached(BaseException):
+    """So many seconds are over."""
+
+
+@contextlib.contextmanager
+def limited(limit_s):
+    """Raise LimitReached inside after `limit_s` seconds (None: never).
+
+    Raises ValueError outside of the main thread, the only one that signals reach.
+    """
+    if limit_s is None:
+        yield
+        return
+    if threading.current_thread() is not threading.main_thread():
+        raise ValueError("a run can have a limit_s only in the main thread of its process")
+    start, handler = time.monotonic(), signal.signal(signal.SIGALRM, _raise)
+    left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if left_s:  # a timer of the caller
+            left_s = max(left_s - (time.monotonic() - start), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+
+
+def _raise(*_):
+    raise LimitReached
