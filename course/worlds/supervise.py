@@ -3,6 +3,7 @@
 import linecache
 import math
 import os
+import pickle
 import signal
 import textwrap
 import time
@@ -144,9 +145,10 @@ def supervise(
     workers, call: bytes, world: bytes, ranks: int, *, trace, live, limit=None, grace_s=GRACE_S
 ) -> list:
     """The values of a packed call on the ranks of `workers`, each of which joins the `world` first,
-    by a packed call that makes its communicator."""
+    by a packed call that makes its communicator.  Raises RankError, and CommError if ranks cannot
+    start."""
     __tracebackhide__ = True
-    job = {"call": call, "world": world, "threads": threads(ranks)}
+    job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
     supervisor = Supervisor(ranks, Printer(ranks, live))
     try:
         workers.start([job] * ranks)

@@ -13,12 +13,15 @@ import psutil
 import pytest
 import torch
 
+import course
 from course.comm import CommError, PeerLost
 from course.worlds import RankError, RunTimeout, processes, run
 from course.worlds import cores as cores_module
 from course.worlds.cores import cores
 from course.worlds.local import workers as workers_module
 from course.worlds.supervise import GRACE_S
+
+ROOT = os.path.dirname(os.path.dirname(course.__file__))
 
 
 def whoami(comm, *args, **kwargs):
@@ -134,9 +137,8 @@ SCRIPT = """
 def script(tmp_path, *arguments):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(workers_module.__file__)))
     command = [sys.executable, "-W", "error", str(path), *arguments]
-    environment = os.environ | {"PYTHONPATH": root}
+    environment = os.environ | {"PYTHONPATH": ROOT}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
 
@@ -509,8 +511,7 @@ def fresh(tmp_path, body, **settings):
     text = textwrap.dedent(FRESH).replace("SETTINGS", repr(settings))
     path = tmp_path / "script.py"
     path.write_text(text.replace("BODY", textwrap.dedent(body)))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(workers_module.__file__)))
-    environment = os.environ | {"PYTHONPATH": root}
+    environment = os.environ | {"PYTHONPATH": ROOT}
     command = [sys.executable, "-W", "error", str(path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.stderr, done.returncode) == ("", 0)
@@ -519,9 +520,10 @@ def fresh(tmp_path, body, **settings):
 
 def test_ranks_run_the_same_course_as_the_notebook_and_find_the_same_library(tmp_path):
     """They ran the one on PYTHONPATH; a learner's `queue.py` there kept them from starting."""
-    (tmp_path / "course").mkdir()
-    (tmp_path / "course" / "__init__.py").write_text("raise ImportError('another course')")
-    (tmp_path / "queue.py").write_text("raise ImportError('no queue of ours')")
+    other = tmp_path / "other"
+    (other / "course").mkdir(parents=True)
+    (other / "course" / "__init__.py").write_text("raise ImportError('another course')")
+    (other / "queue.py").write_text("raise ImportError('no queue of ours')")
     body = """
         import course
         def where(comm):
@@ -531,8 +533,8 @@ def test_ranks_run_the_same_course_as_the_notebook_and_find_the_same_library(tmp
         ((file, path, home),) = run(where, 1)
         print(file == course.__file__, path == home == os.environ["PYTHONPATH"])
     """
-    folder = str(tmp_path)
-    assert fresh(tmp_path, body, PYTHONPATH=folder, PYTHONHOME=folder) == "True True\n"
+    settings = {"PYTHONPATH": str(other), "PYTHONHOME": str(other)}
+    assert fresh(tmp_path, body, **settings) == "True True\n"
 
 
 def test_a_fork_server_that_cannot_import_says_why(tmp_path):
@@ -549,7 +551,7 @@ def test_a_fork_server_that_cannot_import_says_why(tmp_path):
     bare = f"{sys.base_prefix}/bin/python3"
     said = fresh(tmp_path, body.replace("EXECUTABLE", repr(bare)))
     assert said.startswith("the fork server could start no ranks: Traceback")
-    assert "ModuleNotFoundError: No module named 'cloudpickle'" in said
+    assert said.endswith("ModuleNotFoundError: No module named 'torch'\n")
 
 
 def test_a_fork_server_that_cannot_even_start_says_how_it_ended(tmp_path):
@@ -586,25 +588,6 @@ def test_ranks_that_need_more_open_files_than_allowed_are_refused_and_leave_none
     assert said[1] == said[3] == "0" and said[4] == "[0, 1, 2, 3] 9"
 
 
-def test_a_process_that_cannot_be_forked_is_told(tmp_path):
-    """It was `rank 0 was ended by SIGKILL`, and the next time `BlockingIOError`."""
-    body = """
-        run(lambda comm: 1, 1)
-        server = workers.fork_server()
-        resource.prlimit(server.process.pid, resource.RLIMIT_NPROC, (0, 0))
-        for _ in range(2):
-            try:
-                run(lambda comm: 1, 2)
-            except CommError as error:
-                print(error)
-    """
-    if os.getuid() == 0:  # for whom there is no such limit
-        body = body.replace("run(lambda comm: 1, 1)", "os.setuid(65534)\nrun(lambda comm: 1, 1)")
-    said = fresh(tmp_path, textwrap.dedent(body)).splitlines()
-    rule = "the ranks could not be forked: no more processes are allowed here (ulimit -u, or a "
-    assert len(said) == 2 and all(line.startswith(rule) for line in said)
-
-
 def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch):
     """It was `FileNotFoundError`, from a file of ours."""
     (tmp_path / "short").mkdir()
@@ -614,12 +597,3 @@ def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch):
         run(whoami, 2)
     monkeypatch.chdir(tmp_path)
     assert run(whoami, 2)[1][:2] == (1, 2)
-
-
-@pytest.mark.parametrize("option, sentence", [
-    ({"grace_s": "1"}, "grace_s is a number of seconds, 0 or more, not '1'"),
-    ({"nodes": 2}, r"nodes names a machine for each rank, as \[0, 0\], not 2"),
-])  # fmt: skip
-def test_a_world_that_means_nothing_is_refused(option, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        run(whoami, 2, on=processes(**option))

@@ -20,7 +20,11 @@ from course.worlds.pickling import OURS, Failure, pack_result
 
 
 def run_rank(rank, control, fds, job):
-    """Run `job` as `rank`, who joins the others by the open files `fds`."""
+    """Run `job` as `rank`, who joins the others by the open files `fds`.
+
+    A rank ends without the end of its interpreter, which may wait for threads: open files are
+    written out, but functions given to `atexit` are not called.
+    """
     prepare(rank, job)
     report = Reporter(control)
     report("started", os.getpid())

@@ -55,7 +55,7 @@ class Workers:
         self._listen(self.leader, None, "leader", Inbox(self.leader))
 
     def start(self, jobs: list):
-        """Start a rank for each of `jobs`.  Raises CommError where there can be no so many."""
+        """Start a rank for each of `jobs`.  Raises CommError where there cannot be so many."""
         with enough_files(len(jobs)):
             memory = reserve(len(jobs))
             try:
@@ -125,7 +125,7 @@ class Workers:
         said = []
         for key, _ in self.selector.select(timeout):
             rank, kind, inbox = key.data
-            news = inbox.read() if inbox else [(kind, read(key.fd))]
+            news = [*iter(inbox.read, [])] if inbox else [(kind, read(key.fd))]
             if inbox.ended if inbox else not news[0][1]:
                 self._close(key.fileobj)
             if kind == "leader":
