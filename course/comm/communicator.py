@@ -27,10 +27,15 @@ LAST_TAG = 2**31 - 1
 class Handle:
     """A message under way; its tensor belongs to the message until `wait()` has returned."""
 
+    __slots__ = (
+        "_comm", "_request", "_done", "operation", "peer", "tensor", "tag", "call", "start"
+    )  # fmt: skip
+
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
         self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
-        self.call, self.start = comm._call.label, comm._transport.clock()
+        self.call, transport = comm._call.label, comm._transport
+        self.start = 0.0 if transport.trace is None else transport.clock()
 
     def wait(self):
         """Block until the message is through; for a receive, returns the rank it came from.
@@ -168,7 +173,7 @@ class Communicator:
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
         handle = Handle(self, "send", dst, x, tag)
-        synchronous = self._transport.checked and not self._call.number
+        synchronous = not self._call.number and self._transport.checked
         if synchronous:
             self._buffers.claim(handle)
         handle._request = self._transport.send_tensor(peer, envelope, x, synchronous)
@@ -179,7 +184,7 @@ class Communicator:
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
         handle = Handle(self, "recv", src, out, tag)
-        if self._transport.checked and not self._call.number:
+        if not self._call.number and self._transport.checked:
             self._buffers.claim(handle)
         handle._request = self._transport.receive_tensor(peers, self._envelope(out, tag), out)
         return handle

@@ -1,7 +1,6 @@
 """Galleries of answers: each wrong one is rejected with its own sentence, each right one passes.
 
-A test file lists its `Gallery`s and hands `wrong_answers`, `right_answers` and `stubs` of them to
-pytest.mark.parametrize; `complete` says whether a gallery has enough in it.
+A test file lists its `Gallery`s, one for each exercise of a notebook; `gallery_tests` makes tests of them.
 """
 
 import ast
@@ -34,6 +33,30 @@ class Gallery(NamedTuple):
     stub: Any
     right: list
     wrong: dict[str, Any]
+
+
+def gallery_tests(galleries) -> tuple:
+    """Four tests: of each wrong answer, of each right one, of each stub, and of each gallery."""
+
+    def wrong(name, answer, sentence, monkeypatch):
+        rejected(name, answer, sentence, monkeypatch)
+
+    def right(name, answer):
+        accepted(name, answer)
+
+    def stub(name, untouched):
+        not_done(name, untouched)
+
+    def gallery(gallery):
+        complete(gallery)
+
+    several = pytest.mark.parametrize
+    return (
+        several(("name", "answer", "sentence"), wrong_answers(galleries))(wrong),
+        several(("name", "answer"), right_answers(galleries))(right),
+        several(("name", "untouched"), stubs(galleries))(stub),
+        several("gallery", galleries, ids=lambda gallery: gallery.name)(gallery),
+    )
 
 
 def wrong_answers(galleries) -> list:

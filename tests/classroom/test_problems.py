@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from course.classroom import exercises, judging, limits
 from course.classroom.exercises import check, solution
 from course.classroom.problems import catalogue
 from tests.classroom.gallery import in_a_cell
-from tests.classroom.test_galleries import GALLERIES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 EXERCISES = [pytest.param(book, each, id=each.name) for book, each in catalogue()]
 REPAIRS = [param for param in EXERCISES if param.values[1].given]
+GALLERIES = [
+    gallery
+    for book in dict.fromkeys(book for book, _ in catalogue())
+    for gallery in import_module(f"tests.classroom.problems.test_p{book}").GALLERIES
+]
 FUNCTIONS = [gallery.name for gallery in GALLERIES if inspect.isfunction(gallery.right[0])]
 
 
@@ -32,6 +37,11 @@ def body(function: ast.FunctionDef) -> str:
 def test_names_are_unique_over_the_whole_book():
     names = [exercise.name for _, exercise in catalogue()]
     assert len(names) == len(set(names)) >= 2
+
+
+def test_every_exercise_has_a_gallery_in_the_books_order():
+    names = [exercise.name for _, exercise in catalogue()]
+    assert [gallery.name for gallery in GALLERIES] == names
 
 
 @pytest.mark.parametrize(("book", "exercise"), EXERCISES)

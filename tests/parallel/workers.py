@@ -246,5 +246,5 @@ def gone_wrong(comm, plan, wrong):
                 wrong(client, module)
             module.w.grad = torch.ones_like(module.w)
             client.push()
-    except (ValueError, FloatingPointError) as error:
+    except (ValueError, RuntimeError, FloatingPointError) as error:
         return f"{type(error).__name__}: {error}"

@@ -24,9 +24,14 @@ class Kept:
                 for kind in self.KEPT}  # fmt: skip
 
     def load_state_dict(self, state, module):
-        """Go on from what `state_dict` gave on this rank."""
+        """Go on from what `state_dict` gave on this rank.
+
+        Raises ValueError for what is kept of a parameter that `module` has not.
+        """
         parameters = dict(module.named_parameters())
         for kind in self.KEPT:
+            for name in state[kind].keys() - parameters.keys():
+                raise ValueError(f"{kind} is kept of {name}, which the model has not")
             setattr(self, kind, {parameters[name]: x.clone() for name, x in state[kind].items()})
 
 

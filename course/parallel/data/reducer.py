@@ -105,7 +105,7 @@ class Reducer:
             why = ("came twice in one backward: a parameter in several parts under checkpoint "
                    "needs checkpoint(use_reentrant=False)")  # fmt: skip
         else:
-            why = "came, but it was frozen since forward: freeze it before"
+            why = "is there, but it was frozen before it was sent: freeze it later"
         raise RuntimeError(f"rank {self.comm.rank}: the gradient of {name} {why}")
 
     def _fill(self, bucket, parameter):
@@ -151,8 +151,10 @@ class Reducer:
 
     def _gathered(self, backward) -> list:
         """What was used since the last gradients were sent, but not in this backward."""
-        before = {p for earlier in self.unsent for p in earlier.arrived}
-        return [p for p in before - backward.arrived.keys() if p.grad is not None]
+        before = {p for earlier in self.unsent for p in earlier.arrived if p.grad is not None}
+        for parameter in before - self.layout.bucket_of.keys():
+            self._refuse(parameter, backward)
+        return list(before - backward.arrived.keys())
 
     def _hand_out(self, backward):
         """Every rank has the sums: give them to the parameters, unless they would be wrong."""

@@ -37,7 +37,7 @@ class Client:
         self.weights = FlatParameters(module)
         self.gradients = torch.zeros_like(self.weights.flat)
         self.pulls = self.pushes = self.samples = 0
-        self.heads = {}
+        self.heads, self.stopped = {}, False
         agree(comm, plan, self.weights.flat)
 
     @property
@@ -54,9 +54,9 @@ class Client:
         Blocks until the servers' rule lets this client go on.
         Cost: W values from the servers, a shard from each, all under way at once.
         Raises PeerLost that names a lost server and what its last snapshot has; CommTimeout;
-        RuntimeError for a module that was moved, cast or given other parameters.
+        RuntimeError for a module that was moved, cast or given other parameters, and after `stop`.
         """
-        self.weights.required_in_place(self.comm.rank)
+        self._required_ready()
         if self.pulls % self.n_fetch == 0:
             self._fetch()
         self.pulls += 1
@@ -72,14 +72,17 @@ class Client:
         required_count(samples, "the number of samples of a gradient", self.comm.rank, least=0)
         if not self.heads:
             raise RuntimeError(f"rank {self.comm.rank} pushes before it has pulled any weights")
-        self.weights.required_in_place(self.comm.rank)
+        self._required_ready()
         self._gather(int(samples))
         self.pushes += 1
         if self.pushes % self.n_push == 0:
             self._send(self.n_push)
 
     def stop(self):
-        """Send what has gathered, and take leave of the servers."""
+        """Send what has gathered, and take leave of the servers; once is enough."""
+        if self.stopped:
+            return
+        self.stopped = True
         if gathered := self.pushes % self.n_push:
             self._send(gathered)
         self._finish(self._ask(Request.STOP))
@@ -90,15 +93,20 @@ class Client:
     def __exit__(self, kind, error, trace):
         if kind is None:
             self.stop()
-        elif issubclass(kind, Exception):
+        elif issubclass(kind, Exception) and not self.stopped:
             with contextlib.suppress(PeerLost):
                 self._finish(self._ask(Request.FAIL))
 
+    def _required_ready(self):
+        if self.stopped:
+            raise RuntimeError(f"rank {self.comm.rank} has taken leave of its servers")
+        self.weights.required_in_place(self.comm.rank)
+
     def _gather(self, samples):
         """Take this gradient into the mean over samples so far, or its step into their sum."""
-        self.samples += samples
         if samples:  # else it is the mean over nothing
             self.weights.required_finite(self.comm.rank)
+            self.samples += samples
             if self.rate is None:
                 share = samples / self.samples
                 self.gradients.mul_(1 - share)
@@ -164,5 +172,6 @@ class Client:
             what = f"knows of no snapshot: its {told.pushes} pushes are lost too"
             return f"{end} version {told.version} of it and {what}"
         found = f"snapshot of version {told.saved} has {told.saved_pushes} of its {told.pushes}"
-        begins = "pushes, and serve() with the same snapshots begins there"
-        return f"{end} version {told.version} of it: its {found} {begins}"
+        begins = "begins there, or with the newest that all servers have if they go in step"
+        where = f"pushes, and serve() with the same snapshots {begins}"
+        return f"{end} version {told.version} of it: its {found} {where}"

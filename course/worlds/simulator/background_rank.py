@@ -17,11 +17,16 @@ class SimulatedBackground(SimulatedTransport):
     """The same rank to all others as `main`, the transport that it belongs to."""
 
     def __init__(self, main):
-        self.tasks, self.transport = TaskQueue(main.context), self
+        self.tasks = TaskQueue(main.context)
         super().__init__(
             main.simulation, self.tasks.context, device=main.device, checked=main.checked,
             meter=main.meter, trace=main.trace,
         )  # fmt: skip
+
+    @property
+    def transport(self) -> SimulatedTransport:
+        """What these calls reach the others by: itself."""
+        return self
 
     def submit(self, call) -> TaskRequest:
         """Do `call()` once all that was submitted before is over; not before now."""

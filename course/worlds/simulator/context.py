@@ -64,7 +64,9 @@ class Context:
     def wait_until(self, time, cause):
         """Be idle until a time at which what `cause` says happened."""
         self.waits += pack_wait(self.time, time, cause)
-        self.live_until(time)
+        if time >= self.dies_at:
+            self.live_until(time)
+        self.time = time
 
     def live_until(self, time):
         """Move this clock on.  Raises RankDied if the rank does not live so long."""

@@ -14,7 +14,10 @@ from course.worlds.simulator.torch_state import keep_state
 
 
 class RankCoroutine:
-    """`body` as a coroutine of a simulation, which says who is next; no greenlet until it runs."""
+    """`body` as a coroutine of a simulation, which says who is next.
+
+    Its greenlet is made when it begins: by the engine, in the engine's thread.
+    """
 
     def __init__(self, simulation, body):
         self.simulation, self.body = simulation, body

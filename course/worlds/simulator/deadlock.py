@@ -1,5 +1,7 @@
 """When ranks wait for what does not come: lost peers, time-outs, and deadlocks told at once."""
 
+from collections import Counter, defaultdict
+
 from course.comm.errors import CommMismatch, Deadlock, differing, listed, peer_lost, timed_out
 from course.comm.transport import in_background
 from course.worlds.simulator.requests import Message, Receive, TaskRequest
@@ -15,6 +17,7 @@ class Watchdog:
     def __init__(self, simulation, timeout):
         self.simulation, self.timeout, self.next_check = simulation, timeout, timeout
         self.ended, self.lost, self.reported = set(), set(), {}
+        self.last_calls, self.revoked = defaultdict(Counter), {}
 
     @property
     def waiting(self) -> list:
@@ -43,6 +46,19 @@ class Watchdog:
             peers = newly_lost or over
             return peer_lost(peers, bool(peers & self.lost), context.rank, context.operation)
         return None
+
+    def revoke(self, key, sentence, at):
+        """A rank has left the call `key`, (group, number): who waits within it hears why."""
+        if key not in self.revoked:
+            self.revoked[key] = sentence
+            for context in self.waiting:
+                if context.request.envelope[:2] == key:
+                    context.fail(CommMismatch(sentence), at)
+
+    def stop_if_revoked(self, request):
+        """Raises CommMismatch if another rank has left the call that a request is a part of."""
+        if self.revoked and request.envelope[:2] in self.revoked:
+            raise CommMismatch(self.revoked[request.envelope[:2]])
 
     def _may_come(self, request) -> bool:
         return isinstance(request, Receive) and self.simulation.matcher.may_match(request)
@@ -77,38 +93,31 @@ class Watchdog:
 
     def _tell_mismatch(self, context, at) -> bool:
         """Whether those that a context waits for are in collective calls, and wait for its rank
-        there: then all of them are told."""
-        calls = self._calls_of_others(context) if _is_plain(context.request) else {}
+        there: then its answer to these is what it waits for."""
+        waiting = self._waiting_in_calls(context) if _is_plain(context.request) else {}
         needs = context.request.waits_for(self.lost) - {context.rank}
-        if not calls or not needs <= calls.keys():
+        if not needs or not needs <= waiting.keys():
             return False
-        labels = self._answer({calls[peer] for peer in needs}, context)
-        context.fail(CommMismatch(differing({context.rank: str(context.operation)} | labels)), at)
-        return True
-
-    def _answer(self, calls, context) -> dict:
-        """A context answers calls with its operation: {rank: label} of those that wait in them."""
-        labels, last_call = {}, self.simulation.transports[context.rank].last_call
-        for group, number in calls:
-            roll_call = self.simulation.roll_calls[group, number]
-            last_call[group] = number
+        labels = {context.rank: str(context.operation)}
+        for key in {waiting[peer] for peer in needs}:
+            roll_call, (group, number) = self.simulation.roll_calls[key], key
             labels |= {rank: text.partition("\n")[0] for rank, text in roll_call.texts.items()}
+            self.last_calls[context.rank][group] = number
             roll_call.answer(context, f"{context.operation}\n")
             if roll_call.done:
-                del self.simulation.roll_calls[group, number]
-        return labels
+                del self.simulation.roll_calls[key]
+        context.fail(CommMismatch(differing(labels)), at)
+        return True
 
-    def _calls_of_others(self, context) -> dict:
-        """{rank: call} of those who wait in a roll call for the rank of a context."""
+    def _waiting_in_calls(self, context) -> dict:
+        """{rank: call} of the ranks that wait in collective calls for the rank of a context."""
         calls = {}
-        for call, roll_call in self.simulation.roll_calls.items():
-            texts = roll_call.texts
-            if in_background(call[0]) or context.rank in texts:  # else its rank may still answer
+        for key, roll_call in self.simulation.roll_calls.items():
+            if in_background(key[0]) or context.rank in roll_call.texts:  # it may still answer
                 continue
             if context.rank in roll_call.members:
-                calls |= dict.fromkeys(texts, call)
-        contexts = self.simulation.contexts
-        return {peer: call for peer, call in calls.items() if contexts[peer].request is not None}
+                calls |= dict.fromkeys(roll_call.texts, key)
+        return calls
 
     def _wait_cycle(self, waiting) -> str:
         """Who waits for whom in which call, round a cycle of the wait-for graph."""

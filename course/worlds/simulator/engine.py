@@ -35,8 +35,7 @@ class Simulation:
         self.world, self.call, self.supervisor = world, call, supervisor
         self.queue, self.ready, self.running = EventQueue(), deque(), None
         self.matcher, self.watchdog = Matcher(self.queue), Watchdog(self, timeout)
-        self.random, self.contexts = PerRankRandom(self), []
-        self.roll_calls, self.revoked = {}, {}  # by call, (group, number)
+        self.random, self.roll_calls, self.contexts = PerRankRandom(self), {}, []
         for link in world.routes.links.values():
             link.flows.clear()  # of a run that was interrupted
         self.transports = [self._transport(rank, checked, traced) for rank in range(ranks)]
@@ -197,9 +196,8 @@ def _failure(context, error) -> Failure:
 
 def _endless(context, error) -> Failure:
     """Of a rank that was running when the limit was reached: where it was."""
-    told = CommTimeout(
-        f"rank {context.rank} was still running after {error.limit_s:g} s of real time"
-    )
+    limit = f"{error.limit_s:g} s of real time"
+    told = CommTimeout(f"rank {context.rank} was still running after {limit}")
     return _failure(context, told.with_traceback(error.__traceback__))._replace(severity=0)
 
 

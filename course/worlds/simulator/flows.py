@@ -57,8 +57,9 @@ class Flow:
 
     def happen(self):
         """The last byte is through."""
-        self.flows.remove(self)
-        self.flows.receiver.arrive(self.message, self)
+        flows = self.flows
+        flows.remove(self)
+        flows.receiver.arrive(self.message, self)
 
 
 class Flows:

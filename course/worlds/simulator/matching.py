@@ -6,7 +6,7 @@ It is sent whether or not its receive is there.
 
 import math
 
-from course.comm.errors import CommMismatch, differing
+from course.comm.errors import CommMismatch, refusal
 from course.worlds.simulator.flows import Flows
 from course.worlds.simulator.log import NO_FLOW, MessageLog
 from course.worlds.simulator.torch_state import uncounted
@@ -27,19 +27,18 @@ class Matcher:
 
     def send(self, message):
         """Let a message go, at its sender's time."""
-        src, dst, key = message.src, message.dst, message.key
+        src, key = message.src, message.key
         src.outgoing[message] = None  # no flow yet
-        receive = _take(self.posted, key)
-        if receive is not None:
-            self._bind(message, receive)
+        if key in self.posted:
+            self._bind(message, _take(self.posted, key))
         elif key in self.unexpected:
             self.unexpected[key].append(message)
         else:
             self.unexpected[key] = [message]
-        if dst == src.rank:
+        if key[0] == src.rank:
             self.arrive(message)
         else:
-            self.queue.schedule(message.sent + src.routes[dst].latency_s, message)
+            self.queue.schedule(message.sent + src.routes[key[0]].latency_s, message)
 
     def receive(self, receive):
         """Take a message that is there already, or wait for one to come."""
@@ -47,9 +46,8 @@ class Matcher:
             self.any_source.setdefault(receive.box, []).append(receive)
             return self.queue.schedule(receive.posted, receive)
         key = receive.key
-        message = _take(self.unexpected, key)
-        if message is not None:
-            self._bind(message, receive)
+        if key in self.unexpected:
+            self._bind(_take(self.unexpected, key), receive)
         elif key in self.posted:
             self.posted[key].append(receive)
         else:
@@ -91,20 +89,9 @@ class Matcher:
         dst, *rest = receive.box
         return any(self.unexpected.get((dst, src, *rest)) for src in receive.sources)
 
-    def begin_flow(self, message):
-        """The latency of a message is over: its bytes flow."""
-        nbytes = message.envelope[4]
-        if nbytes:
-            route, outgoing = message.src.routes[message.dst], message.src.outgoing
-            flow = self.flows.begin(message, route, nbytes)
-            if message in outgoing:  # it has not been rejected
-                outgoing[message] = flow
-        else:
-            self.arrive(message)
-
     def arrive(self, message, flow=None):
         """The last byte is there."""
-        src, dst, receive = message.src, message.dst, message.receive
+        src, dst, receive = message.src, message.key[0], message.receive
         message.came = came = message.sent if dst == src.rank else self.queue.now
         if flow is None:
             bottleneck, began = src.routes[dst].bottleneck, NO_FLOW
@@ -124,7 +111,7 @@ class Matcher:
             with uncounted():
                 message.tensor = message.tensor.detach().clone()
         if self.any_source:
-            self.dirty[message.dst, *message.envelope[:3]] = None
+            self.dirty[message.key[0], *message.key[2:]] = None
 
     def match_any_source(self):
         """Serve receives from any source, now that all that comes at this time is there."""
@@ -169,7 +156,7 @@ class Matcher:
                 out = receive.out.detach()
                 out.copy_(message.tensor.detach().reshape(out.shape))
         receive.cause, context = message.cause, receive.owner.context
-        if context.index != message.dst:
+        if context.index != message.key[0]:
             self.log.readdress(message.cause, context.index)
         at = message.came if message.came > receive.posted else receive.posted
         receive.complete(context, at)
@@ -179,10 +166,8 @@ class Matcher:
 
 
 def _take(waiting, key):
-    """Take what has waited longest under `key`, if anything has."""
-    line = waiting.get(key)
-    if line is None:
-        return None
+    """Take what has waited longest under `key`."""
+    line = waiting[key]
     if len(line) == 1:
         del waiting[key]
     return line.pop(0)
@@ -204,8 +189,8 @@ def _reject(message, receive):
     if receive.owner.context.request is receive:
         receive.owner.context.wake()
     src.outgoing.pop(message, None)
-    if not message.synchronous:
-        return src.context.tell(CommMismatch(sentence))
+    if not message.synchronous:  # in a call, the receiver will revoke that
+        return None if message.envelope.call else src.context.tell(CommMismatch(sentence))
     message.error = CommMismatch(sentence)
     if src.context.request is message:
         src.context.wake()
@@ -215,10 +200,7 @@ def _disagreement(message, receive) -> str:
     """What is wrong with a message for its receive."""
     src, dst = message.src.rank, message.dst
     if message.envelope != receive.envelope:
-        return differing({
-            dst: f"recv from rank {src} ({receive.envelope})",
-            src: f"send to rank {dst} ({message.envelope})",
-        })  # fmt: skip
+        return refusal(dst, receive.envelope, src, message.envelope)
     one, other = (src, dst) if message.tensor.is_meta else (dst, src)
     return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
             f"the same message has ({message.envelope})")  # fmt: skip

@@ -63,7 +63,7 @@ class OpCounter(TorchDispatchMode):
         out = args[0] if nothing_to_do else func(*args, **(kwargs or {}))
         if not kind.free:
             flops = kind.formula(*args, **(kwargs or {}), out_val=out) if kind.formula else 0
-            nbytes = _nbytes(args[kind.first_read :]) + _nbytes((out,))
+            nbytes = _nbytes((*args[kind.first_read :], out))
             self.simulation.charge(kind.name, flops, nbytes)
         return out
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 
-from course.comm.errors import CommError, CommMismatch
+from course.comm.errors import CommError
 from course.worlds.simulator.context import Context
 from course.worlds.simulator.requests import Message, Receive, RollCall
 
@@ -19,7 +19,12 @@ class SimulatedTransport:
         self.simulation, self.context, self.rank = simulation, context, context.rank
         self.matcher, self.device, self.checked = simulation.matcher, torch.device(device), checked
         self.meter, self.trace, self.outgoing, self.routes = meter, trace, {}, {}
-        self.backgrounds, self.last_call = [], Counter()
+        self.backgrounds = []
+
+    @property
+    def last_call(self) -> Counter:
+        """By group, the last call that this rank has taken part in, or answered otherwise."""
+        return self.simulation.watchdog.last_calls[self.rank]
 
     def clock(self) -> float:
         """The seconds that this rank has lived."""
@@ -48,18 +53,13 @@ class SimulatedTransport:
         context = self.context
         if not request.done:
             try:
-                self._stop_if_revoked(request)
+                self.simulation.watchdog.stop_if_revoked(request)
                 context.block(request, operation)
             except CommError:  # the program may go on without it
                 self.cancel(request)
                 raise
         if request.at > context.time:
             context.wait_until(request.at, request.cause)
-
-    def _stop_if_revoked(self, request):
-        revoked = self.simulation.revoked
-        if revoked and request.call in revoked:
-            raise CommMismatch(revoked[request.call])
 
     def cancel(self, request):
         """Expect no more of `request`; a message that is under way is not stopped."""
@@ -80,18 +80,15 @@ class SimulatedTransport:
         self.wait(roll_call, operation)
         return [roll_call.texts[member] for member in members]
 
-    def revoke(self, group, call, members, sentence):
-        """Let no member wait within a call that this rank has left, now or later."""
-        self.simulation.revoked[group, call] = sentence
-        for context in self.simulation.watchdog.waiting:
-            if context is not self.context and context.request.call == (group, call):
-                context.fail(CommMismatch(sentence), self.simulation.queue.now)
-
     def native(self, comm):
         raise ValueError(
             f"rank {self.rank}: an imagined cluster has no backend of its own, "
             "only what is built from send and recv"
         )
+
+    def revoke(self, group, call, members, sentence):
+        """Let whoever waits within this call, now or later, raise CommMismatch(sentence)."""
+        self.simulation.watchdog.revoke((group, call), sentence, self.context.time)
 
     def node_memory(self, group):
         """None: what goes through memory would take no time."""

@@ -25,13 +25,9 @@ def limited(limit_s):
         yield
         return
     if threading.current_thread() is not threading.main_thread():
-        raise ValueError(
-            "a run on an imagined cluster can have a limit only in the main thread of its process"
-        )
-    start, handler = (
-        time.monotonic(),
-        signal.signal(signal.SIGALRM, functools.partial(_raise, limit_s)),
-    )
+        raise ValueError("on an imagined cluster only the main thread can have a limit")
+    start, expire = time.monotonic(), functools.partial(_raise, limit_s)
+    handler = signal.signal(signal.SIGALRM, expire)
     left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield

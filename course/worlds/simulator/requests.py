@@ -2,6 +2,7 @@
 call in the background."""
 
 from course.comm.task import Task
+from course.comm.transport import Envelope
 from course.worlds.simulator.log import encode_cause
 
 
@@ -10,7 +11,7 @@ class Request:
 
     __slots__ = ("done", "at", "cause", "error")
     any_of = False  # whether one of those that it waits for is enough
-    call = None  # (group, number) of the collective call that it is a part of
+    envelope, source = Envelope(), None
 
     def __init__(self):
         self.done, self.error = False, None
@@ -29,33 +30,35 @@ class Request:
 class Message(Request):
     """A tensor on its way to rank `dst`, and what its sender waits for.
 
+    `key` says which receives it is for: of which rank, from which, group, call, tag.
     `came` is when its last byte arrived: infinite if it never will, since one of its ranks was
     lost.  A synchronous message is done when it has been received as well.
     """
 
     __slots__ = (
-        "src", "dst", "envelope", "tensor", "synchronous", "sent", "came", "receive"
+        "src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive"
     )  # fmt: skip
 
     def __init__(self, src, dst, envelope, tensor, synchronous):
-        self.src, self.dst, self.envelope, self.tensor = src, dst, envelope, tensor
+        self.src, self.envelope, self.tensor = src, envelope, tensor
+        self.key = dst, src.rank, envelope[0], envelope[1], envelope[2]
         self.sent, self.synchronous = src.context.time, synchronous
         self.came = self.receive = self.error = None
         self.done = False
 
     @property
-    def call(self) -> tuple:
-        return self.envelope[:2]
-
-    @property
-    def key(self) -> tuple:
-        """The receives that it is for: of which rank, from which, group, call, tag."""
-        envelope = self.envelope
-        return self.dst, self.src.rank, envelope[0], envelope[1], envelope[2]
+    def dst(self) -> int:
+        return self.key[0]
 
     def happen(self):
-        """The latency is over."""
-        self.src.matcher.begin_flow(self)
+        """The latency is over: the bytes flow."""
+        src, nbytes = self.src, self.envelope[4]
+        if nbytes:
+            flow = src.matcher.flows.begin(self, src.routes[self.key[0]], nbytes)
+            if self in src.outgoing:  # it has not been rejected
+                src.outgoing[self] = flow
+        else:
+            src.matcher.arrive(self)
 
     def complete(self, context, at):
         self.src.outgoing.pop(self, None)
@@ -73,13 +76,17 @@ class Message(Request):
 
 
 class Receive(Request):
-    """A place for the next fitting message from one of `sources`; `source` is whom it came from."""
+    """A place for the next fitting message from one of `sources`; `source` is whom it came from.
 
-    __slots__ = ("owner", "sources", "envelope", "out", "posted", "source", "message")
+    `key` says which messages it is for if there is one source; see `Message`.
+    """
+
+    __slots__ = ("owner", "sources", "key", "envelope", "out", "posted", "source", "message")
     unload = None  # a message is copied as soon as it has come
 
     def __init__(self, owner, sources, envelope, out):
         self.owner, self.sources, self.envelope, self.out = owner, sources, envelope, out
+        self.key = owner.rank, sources[0], envelope[0], envelope[1], envelope[2]
         self.posted = owner.context.time
         self.source = self.message = self.error = None
         self.done = False
@@ -89,19 +96,9 @@ class Receive(Request):
         return len(self.sources) > 1
 
     @property
-    def call(self) -> tuple:
-        return self.envelope[:2]
-
-    @property
-    def key(self) -> tuple:
-        """The messages that it is for, where there is one source; see `Message.key`."""
-        envelope = self.envelope
-        return self.owner.rank, self.sources[0], envelope[0], envelope[1], envelope[2]
-
-    @property
     def box(self) -> tuple:
         """Its key without the source."""
-        return (self.owner.rank, *self.envelope[:3])
+        return (self.key[0], *self.key[2:])
 
     def happen(self):
         """The cluster has come to the time at which it was posted."""

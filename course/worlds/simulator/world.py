@@ -66,7 +66,7 @@ class simulated:
             for value in values:
                 if not holds(value):
                     return f"{rule}, not {value}"
-        return self._absent(len(self.placement), f"a cluster of {len(self.placement)} devices")
+        return self._absent(len(self.placement), f"a placement of {len(self.placement)} ranks")
 
     def _refused_placement(self):
         for number, place in enumerate(self.placement):
@@ -88,7 +88,7 @@ class simulated:
         """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in
         seconds of real time."""
         if ranks > len(self.placement):
-            here = f"the cluster has {len(self.placement)} devices"
+            here = f"the placement has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")
         if refusal := self._absent(ranks, f"a run of {ranks}"):
             raise ValueError(refusal)

@@ -221,7 +221,7 @@ def gradients_only(comm):
 
 
 def test_the_bytes_are_those_of_one_all_reduce():
-    """10 010 gradients, 2 flags, a weight, 3 numbers of ranks through a ring of 3; then the order of 2 numbers."""
+    """10 010 gradients, 2 flags and 4 counts through a ring of 3; then the order of 2 numbers."""
     sent = run(gradients_only, 3)
     assert sum(sent) == 4 * (10_010 + 6) * 4 + 2 * 2 * 8
 

@@ -11,11 +11,14 @@ import pickle
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from course.parallel.data.data_parallel import DataParallel
 from course.worlds import RankError, run
+from tests.parallel.data import drawn
 from tests.worlds.simulator.clusters import switched
 
 
@@ -77,7 +80,7 @@ def required_serial(
                 assert (a is None) == (b is None), where + f"{a} and {b}"
                 if a is not None:
                     torch.testing.assert_close(
-                        a, b, rtol=1e-11, atol=1e-13, msg=lambda said: where + said
+                        a, b, rtol=1e-11, atol=1e-13, msg=lambda said, where=where: where + said
                     )
 
 
@@ -701,3 +704,44 @@ def compiled_net(backend, outside, wrap, mine):
         net.zero_grad()
         half_square(net(mine(rows()))).backward()
     return [p.grad for p in net.parameters()]
+
+
+# Any net and any program
+
+
+def required_same_play(program, ranks, on, options):
+    parts, acts = program
+    seen, weights = drawn.play(parts, acts)
+    rtol, atol = (1e-3, 1e-5) if "single" in parts else (1e-9, 1e-11)
+    results = run(lambda comm: drawn.play(parts, acts, comm, **options), ranks, on=on)
+    for rank, (mine, end) in enumerate(results):
+        for number, (got, expected) in enumerate(zip([*mine, end], [*seen, weights], strict=True)):
+            act = acts[number].kind if number < len(acts) else "the end"
+            for tensor, (a, b) in enumerate(zip(got, expected, strict=True)):
+                where = f"rank {rank}, {act} (#{number}), tensor {tensor}: "
+                assert (a is None) == (b is None), where + f"{a} and {b}"
+                if a is not None:
+                    torch.testing.assert_close(
+                        a, b, rtol=rtol, atol=atol, msg=lambda said, where=where: where + said
+                    )
+
+
+OPTIONS = st.fixed_dictionaries(
+    {"bucket_mb": st.sampled_from([1e-5, 3e-4, 4]),
+     "algorithm": st.sampled_from(["ring", "tree", "flat", "halving_doubling"])}
+)  # fmt: skip
+FIXED = settings(
+    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@settings(FIXED, max_examples=60)
+@given(drawn.programs(), st.integers(1, 4), OPTIONS)
+def test_any_program_on_the_imagined_cluster(program, ranks, options):
+    required_same_play(program, ranks, switched(ranks), options)
+
+
+@settings(FIXED, max_examples=4)
+@given(drawn.programs(), st.integers(2, 3), OPTIONS)
+def test_any_program_on_processes(program, ranks, options):
+    required_same_play(program, ranks, None, options)

@@ -1,5 +1,8 @@
 """A client of a parameter server: at its own pace, and what becomes of one that goes wrong."""
 
+import contextlib
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -121,6 +124,63 @@ def test_a_client_that_fails_in_its_program_is_named_and_the_other_goes_on(wrong
     account, other, said = run(gone_wrong, 3, shard_plan(3, 1, 4), wrong)
     assert (other, said) == (None, sentence)
     assert account.lost == (2,) and (account.values == -1).all()
+
+
+def cast(client, module):
+    module.double().float()
+
+
+def reassigned(client, module):
+    module.w = nn.Parameter(torch.zeros_like(module.w))
+
+
+@pytest.mark.parametrize("change", [cast, reassigned])
+def test_a_module_that_is_no_longer_what_is_trained_is_told(change):
+    """It would have gone on with weights that no server sends to, and pushed nothing."""
+    account, other, said = run(gone_wrong, 3, shard_plan(3, 1, 4), change, on=switched(3))
+    assert said.startswith("RuntimeError: rank 2: w is not trained") and other is None
+    assert account.lost == (2,) and (account.values == -1).all()
+
+
+def leaves_twice(comm, plan):
+    module = Bare(4)
+    if comm.rank in plan.servers:
+        return serve(comm, plan, module, sgd(1.0)).lost
+    with Client(comm, plan, module, n_push=2) as client:
+        client.pull()
+        module.w.grad = torch.ones_like(module.w)
+        client.push()
+        client.stop()
+        said = []
+        for call in (client.pull, client.push):
+            with pytest.raises(RuntimeError) as caught:
+                call()
+            said.append(str(caught.value))
+    return said
+
+
+def test_leave_is_taken_once():
+    """A second leave would wait for servers that have gone."""
+    assert run(leaves_twice, 2, shard_plan(2, 1, 4), timeout=30) == [
+        (), ["rank 1 has taken leave of its servers"] * 2
+    ]  # fmt: skip
+
+
+def skips_a_bad_batch(comm, plan):
+    """The second of three gradients is not finite, and left out."""
+    module = Bare(2)
+    if comm.rank in plan.servers:
+        return serve(comm, plan, module, sgd(1.0)).values.tolist()
+    with Client(comm, plan, module, n_push=2) as client:
+        client.pull()
+        for value, samples in ((1.0, 1), (math.inf, 5), (4.0, 2)):
+            module.w.grad = torch.full((2,), value)
+            with contextlib.suppress(FloatingPointError):
+                client.push(samples)
+
+
+def test_a_batch_that_was_refused_has_no_weight():
+    assert run(skips_a_bad_batch, 2, shard_plan(2, 1, 2), on=switched(2))[0] == [-6.0, -6.0]
 
 
 def eager(comm, plan):

@@ -49,3 +49,20 @@ def test_a_rank_that_does_not_join_is_waited_for_no_longer_than_the_time_out():
 
     said = run(one_alone, 2, on=mpi(), checked=False, timeout=0.5)
     assert said == ["CommTimeout: rank 0 waited 0.5 s in native.barrier #2", "elsewhere"]
+
+
+def with_nothing(comm):
+    """Every call on tensors of no element."""
+    nothing = [torch.empty(0) for _ in range(comm.size)]
+    comm.native.broadcast(nothing[0])
+    comm.native.all_gather(nothing, torch.empty(0))
+    comm.native.all_reduce(nothing[0])
+    comm.native.reduce_scatter(nothing[0], nothing)
+    x = torch.ones(1)
+    comm.native.all_reduce(x)
+    return x.item()
+
+
+def test_a_tensor_of_no_element_is_broadcast_and_gathered_too():
+    """The memory of nothing could not be written to, which MPI asks for: BufferError."""
+    assert run(with_nothing, 3, on=mpi()) == [3.0] * 3

@@ -6,7 +6,7 @@ from torch.nn.functional import avg_pool2d, conv2d, max_pool2d, pad
 
 from course.classroom.problems import p06_nine_layers as p06
 from course.learning.nine_layers import layers, neurons
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # Pools
 
@@ -415,3 +415,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

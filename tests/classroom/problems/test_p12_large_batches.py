@@ -7,7 +7,7 @@ import torch
 from course.classroom.problems import p12_large_batches as p12
 from course.collectives import all_gather, all_reduce
 from course.learning.training.large_batch import LARS, warm_up
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The schedule
 
@@ -435,3 +435,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

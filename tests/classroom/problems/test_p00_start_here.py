@@ -4,8 +4,9 @@ import time
 
 import torch
 
-from course.classroom.problems.p00_start_here import rank_order
-from tests.classroom.gallery import Gallery
+from course.classroom.problems.p00_start_here import news, rank_order
+from course.comm.trace import Message
+from tests.classroom.gallery import Gallery, gallery_tests
 
 
 def stub(comm, say):
@@ -132,3 +133,12 @@ GALLERIES = [
         },
     )
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
+
+
+def test_news_travels_only_by_messages_sent_after_it():
+    messages = [Message(2, 1, 2, 0, 4, 3.0, 4.0), Message(1, 0, 1, 0, 4, 1.0, 2.0)]
+    assert news(messages, 0, 0.5) == {0: 0.5, 1: 2.0, 2: 4.0}
+    assert news(messages, 0, 1.5) == {0: 1.5}
+    assert news(messages, 1, 0.0) == {1: 0.0, 2: 4.0}

@@ -6,7 +6,7 @@ import torch
 
 from course.classroom.problems import p03_sparse_coding as p03
 from course.learning.sparse import sparse_coding
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The walk
 
@@ -380,3 +380,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

@@ -5,7 +5,7 @@ import torch
 from course.classroom.problems import p02_features as p02
 from course.learning.images.whitening import even_contrast
 from course.learning.training import classifier
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The split
 
@@ -263,3 +263,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

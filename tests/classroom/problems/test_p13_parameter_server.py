@@ -12,7 +12,7 @@ from course.classroom.problems.p13_parameter_server import (
 )
 from course.collectives import all_reduce
 from course.comm import ANY
-from tests.classroom.gallery import DEADLOCK, Gallery
+from tests.classroom.gallery import DEADLOCK, Gallery, gallery_tests
 
 # Bounds of shards
 
@@ -410,3 +410,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

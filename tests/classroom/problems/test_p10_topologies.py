@@ -6,7 +6,7 @@ from course.classroom.problems.p10_topologies import mean_by_gossip, mean_that_f
 from course.collectives import all_gather, all_reduce
 from course.parallel.gossip.gossip import gossip
 from course.parallel.gossip.topology import metropolis
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 OPPOSITE = [(rank, rank + 8) for rank in range(8)]
 
@@ -392,3 +392,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

@@ -8,7 +8,7 @@ from course.classroom.problems.p08_collectives import (
     sum_everywhere,
 )
 from course.collectives import all_gather, all_reduce, broadcast, gather, reduce
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The tree
 
@@ -435,3 +435,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

@@ -12,7 +12,7 @@ from course.classroom.problems.p11_data_parallel import (
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce
 from course.parallel.data.buckets import cut_into_buckets
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The mean of gradients
 
@@ -594,3 +594,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

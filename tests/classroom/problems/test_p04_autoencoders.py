@@ -4,7 +4,7 @@ import torch
 
 from course.classroom.problems import p04_autoencoders as p04
 from course.learning.sparse.autoencoder import AutoEncoder, Rica, divergence
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # The slope of the price
 
@@ -484,3 +484,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

@@ -13,7 +13,7 @@ from course.classroom.problems.p09_all_reduce import (
     sum_round_the_ring,
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # Any number of ranks
 
@@ -537,3 +537,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

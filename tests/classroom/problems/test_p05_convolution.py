@@ -7,7 +7,7 @@ from torch.nn.functional import conv2d, pad
 from course.classroom.problems import p05_convolution as p05
 from course.learning.convolution import tied as convolution
 from course.learning.convolution import winograd
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # Columns
 
@@ -403,3 +403,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)

@@ -13,7 +13,7 @@ from course.classroom.problems.p07_network_bottleneck import (
     send_together,
 )
 from course.collectives import broadcast
-from tests.classroom.gallery import Gallery
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # One message for many tensors
 
@@ -326,3 +326,5 @@ GALLERIES = [
         },
     ),
 ]
+
+test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
