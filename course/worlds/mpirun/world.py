@@ -105,25 +105,25 @@ def join(rank, fds, *, ranks, start_s, **settings):
     import mpi4py
 
     mpi4py.rc.finalize = False  # it would wait for ranks that have ended
-    from mpi4py import MPI  # which starts MPI
-
+    MPI = start_mpi()
     if MPI.COMM_WORLD.size != ranks:
         library = MPI.Get_library_version().split()[0]
         rule = f"on=mpi() starts MPICH's ranks, but mpi4py uses {library} (start it by its mpirun)"
         raise ValueError(f"rank {rank} is one of {MPI.COMM_WORLD.size}, not of {ranks}: {rule}")
+    from course.worlds.mpirun.channels import connect
+
     comm = connect(rank, **settings)
     faulthandler.cancel_dump_traceback_later()
     return comm
 
 
-def connect(rank, **settings):
-    """The world's communicator for `rank` of MPI's world.  MPI's shared memory has no name from
-    now on."""
-    from course.worlds.mpirun import channels
+def start_mpi():
+    """mpi4py's MPI, started.  The file by which its ranks share memory has no name from now on."""
+    from mpi4py import MPI
 
-    comm = channels.connect(rank, **settings)  # all ranks have met
+    MPI.COMM_WORLD.Barrier()  # all have opened it
     unlink_shared_memory()
-    return comm
+    return MPI
 
 
 def unlink_shared_memory(process="self"):
@@ -137,7 +137,8 @@ def unlink_shared_memory(process="self"):
 def main(name: str):
     """Run `module:function` as one of the ranks that an MPI has started; a failure of one ends them
     all."""
-    from mpi4py import MPI
+    MPI = start_mpi()
+    from course.worlds.mpirun.channels import connect
 
     rank = MPI.COMM_WORLD.rank
     try:
