@@ -40,12 +40,13 @@ class FlatParameters:
 
     def required_finite(self, rank: int):
         """Raises FloatingPointError that names a parameter whose gradient is not finite."""
-        for name, p in self.module.named_parameters():
-            if p.grad is None or p.grad.is_meta or not p.grad.numel():
+        named = {p: name for name, p in self.module.named_parameters()}
+        for p in self.parameters:
+            if p.grad is None or p.grad.is_meta:
                 continue
             gradient = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
             if not gradient.isfinite().all():
-                name = f"that of {name} on rank {rank}"
+                name = f"that of {named[p]} on rank {rank}"
                 raise FloatingPointError(f"gradients must be finite: not so {name}")
 
     def required_in_place(self, rank: int):

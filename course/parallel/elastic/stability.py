@@ -36,10 +36,8 @@ def stable(rate_curvature: float, alpha: float, workers: int = 1, tau: int = 1) 
 
 def mean_system(rate_curvature: float, alpha: float, workers: int) -> torch.Tensor:
     """What a synchronous step does to (mean of the workers, centre): float64 [2, 2]."""
-    beta = workers * alpha
-    return torch.tensor(
-        [[1 - rate_curvature - alpha, alpha], [beta, 1 - beta]], dtype=torch.float64
-    )
+    h, beta = rate_curvature, workers * alpha
+    return torch.tensor([[1 - h - alpha, alpha], [beta, 1 - beta]], dtype=torch.float64)
 
 
 def centre_deviation(rate_curvature, alpha, workers, noise: float = 1.0) -> float:
@@ -60,10 +58,8 @@ def centre_deviation(rate_curvature, alpha, workers, noise: float = 1.0) -> floa
 def centre_losses(rate_curvature, alpha, workers, steps: int, start=1.0, noise=1.0) -> torch.Tensor:
     """What the loss at the centre is expected to be before and after each step [steps + 1], at
     curvature 1, if workers and centre start together at `start`."""
-    step, losses = (
-        mean_system(rate_curvature, alpha, workers),
-        torch.empty(steps + 1, dtype=torch.float64),
-    )
+    losses = torch.empty(steps + 1, dtype=torch.float64)
+    step = mean_system(rate_curvature, alpha, workers)
     second = torch.full((2, 2), float(start) ** 2, dtype=torch.float64)
     for number in range(steps + 1):
         losses[number] = second[1, 1] / 2
