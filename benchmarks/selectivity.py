@@ -12,16 +12,9 @@ from benchmarks.report import Table
 from course.learning.images.faces import orl_faces
 from course.learning.images.frames import frames, smoothness
 from course.learning.images.photographs import bsds500
-from course.learning.nine_layers.network import (
-    A16,
-    A24,
-    BETWEEN,
-    NORMED,
-    PLAIN,
-    NineLayers,
-    train_greedily,
-)
-from course.learning.nine_layers.neurons import honest_selectivity, linear_filters, selectivity
+from course.learning.nine_layers.network import NineLayers, train_greedily
+from course.learning.nine_layers.neurons import held_out_selectivity, linear_filters, selectivity
+from course.learning.nine_layers.plan import A16, A24, BETWEEN, NORMED, PLAIN
 
 TITLE = "The best single neuron for faces"
 PERSONS = {"train": range(1, 21), "val": range(21, 31)}
@@ -131,7 +124,7 @@ def judged(responses, test, seed) -> tuple:
     """Accuracy by the papers' protocol, and honestly: the mean over some ways to halve."""
     responses = responses.flatten(1)
     honest = [
-        honest_selectivity(responses, test.labels, test.groups, HALVINGS * seed + k)
+        held_out_selectivity(responses, test.labels, test.groups, HALVINGS * seed + k)
         for k in range(HALVINGS)
     ]
     return selectivity(responses, test.labels).accuracy, statistics.mean(honest)

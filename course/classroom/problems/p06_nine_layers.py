@@ -7,7 +7,7 @@ from course.classroom.comparing import compare, refuse
 from course.classroom.judging import function, number
 from course.classroom.problems import Exercise, Wrong
 from course.learning.nine_layers import neurons
-from course.learning.nine_layers.network import Geometry, Plan, sizes
+from course.learning.nine_layers.plan import Geometry, Plan, sizes
 
 
 def weights_of_two_stages(channels=3, pool_stride=2, maps=6):

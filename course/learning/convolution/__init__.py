@@ -6,8 +6,8 @@ from course.learning.convolution.tied import (
     direct,
     fft,
     fft_multiplications,
+    fft_size,
     gemm,
     multiplications,
     output_size,
-    quick_size,
 )

@@ -134,7 +134,7 @@ def checked_sizes(images, filters, stride, padding, dilation, groups):
     return sizes
 
 
-def quick_size(n):
+def fft_size(n):
     """The least size of at least n without prime factors above 5: such transforms are quick."""
     return next(size for size in itertools.count(n) if 30 ** size.bit_length() % size == 0)
 
@@ -162,7 +162,7 @@ def _output_sizes(images, filter_size, stride, padding, dilation):
 
 
 def _transform_size(images, padding):
-    return [quick_size(size + 2 * padding) for size in images.shape[2:]]
+    return [fft_size(size + 2 * padding) for size in images.shape[2:]]
 
 
 def _dilated(filters, dilation):

@@ -1,6 +1,6 @@
 """Cut small grey frames, of which some show a face, out of pictures of faces and of anything.
 
-`frames` mixes `face_frames` with those of `distractor_frames` that are `as_smooth` as they:
+`frames` mixes `face_frames` with those of `distractor_frames` that `match_smoothness` keeps:
 otherwise faces could be told by their smoothness alone.
 """
 
@@ -41,7 +41,7 @@ def frames(faces, photographs, count, share, seed):
     wanted = round(share * count)
     shown = face_frames(faces, max(wanted, min(count, 500)), seed)
     others = distractor_frames(photographs, SURPLUS * (count - wanted), seed + 1)
-    kept = as_smooth(others.images, shown.images, count - wanted, seed + 2)
+    kept = match_smoothness(others.images, shown.images, count - wanted, seed + 2)
     parts = [Frames(*(each[:wanted] for each in shown)), Frames(*(each[kept] for each in others))]
     return Frames(*(torch.cat(pair) for pair in zip(*parts, strict=True)))
 
@@ -60,7 +60,7 @@ def face_frames(faces, count, seed):
     mirrored = torch.rand(count, generator=generator) < 0.5
     squares = torch.stack(squares)
     squares[mirrored] = squares[mirrored].flip(-1)
-    images = in_any_light(squares, generator)
+    images = random_lighting(squares, generator)
     return Frames(images, torch.ones(count, dtype=torch.int64), faces.persons[which])
 
 
@@ -79,7 +79,7 @@ def distractor_frames(photographs, count, seed):
             squares.append(cut)
             groups.append(-1 - which)
         if len(squares) == count:
-            images = in_any_light(torch.stack(squares), generator)
+            images = random_lighting(torch.stack(squares), generator)
             return Frames(images, torch.zeros(count, dtype=torch.int64), torch.tensor(groups))
     raise ValueError(
         f"at least 1 in 100 squares must vary by {LEAST_SPREAD} or more, and only {len(squares)} "
@@ -101,7 +101,7 @@ def square(image, corner, side):
     return interpolate(cut, (SIDE, SIDE), mode="bilinear", antialias=True)[0, 0]
 
 
-def in_any_light(squares, generator):
+def random_lighting(squares, generator):
     """`squares` [count, 32, 32] as images [count, 1, 32, 32] of random contrast and brightness."""
     spread, mean = torch.std_mean(squares, dim=(1, 2), keepdim=True)
     contrast = _uniform((len(squares), 1, 1), (math.log(0.1), math.log(0.25)), generator).exp()
@@ -121,7 +121,7 @@ def smoothness(images):
     return torch.stack([*energies, (steps / images.var(dim=(1, 2, 3))).log()], dim=1)
 
 
-def as_smooth(images, as_these, count, seed):
+def match_smoothness(images, as_these, count, seed):
     """Row numbers [count] of `images` whose smoothness is distributed as that of `as_these`.
 
     For each of `count` random ones of these the nearest image that is not yet taken.

@@ -1,6 +1,17 @@
 """Three stages of filters, pools and norms, trained without a label."""
 
 from course.learning.nine_layers.network import (
+    NineLayers,
+    Stage,
+    fine_tuning_gradient,
+    joint_objective,
+    objective,
+    orthonormal,
+    train_greedily,
+    train_stage,
+    unit,
+)
+from course.learning.nine_layers.plan import (
     A16,
     A16H,
     A24,
@@ -9,20 +20,10 @@ from course.learning.nine_layers.network import (
     EVEN,
     NORMED,
     PLAIN,
-    SMOOTHING,
     WIDE,
     Geometry,
-    NineLayers,
     Norm,
     Plan,
     Size,
-    Stage,
-    fine_tuning_gradient,
-    joint_objective,
-    objective,
-    orthonormal,
     sizes,
-    train_greedily,
-    train_stage,
-    unit,
 )

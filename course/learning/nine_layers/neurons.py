@@ -1,6 +1,6 @@
 """Ask what single neurons respond to: how well does one tell faces, what excites it most?
 
-`selectivity` is the papers' protocol and `honest_selectivity` the one that does not choose on the
+`selectivity` is the papers' protocol and `held_out_selectivity` the one that does not choose on the
 test; `optimal_stimulus` climbs to what a neuron likes best; `invariance` moves what it sees.
 """
 
@@ -72,7 +72,7 @@ def score(chosen, responses, labels):
     return (fires == (labels == 1)).double().mean().item()
 
 
-def honest_selectivity(responses, labels, groups, seed):
+def held_out_selectivity(responses, labels, groups, seed):
     """The accuracy of a neuron on people and places that had no part in its choice, a float.
 
     Half of the groups [frames] of each class choose neuron and threshold, the other half score

@@ -14,7 +14,7 @@ from course.learning.sparse.sparse_coding import objective, splitting
 from course.learning.training.descent import batches
 
 STEPS = 6  # of the walk towards the codes of a batch: what they still lack, later batches even out
-TOGETHER = 49  # atoms updated at a time
+BLOCK = 49  # atoms updated at a time
 
 
 class Learned(NamedTuple):
@@ -57,7 +57,7 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
         keep = (1 - 1 / next(seen)) ** 8  # the first codes were made with bad atoms
         used = keep * used + codes.T @ codes
         wanted = keep * wanted + codes.T @ chosen
-        return _revived(_descended(dictionary, used, wanted), used, chosen)
+        return _replace_dead(_update_atoms(dictionary, used, wanted), used, chosen)
 
     steps = epochs * -(-len(patches) // batch)
     return _learn(patches, atoms, penalty, update, steps, batch, seed, watch)
@@ -80,14 +80,14 @@ def _learn(patches, atoms, penalty, update, steps, batch, seed, watch):
     return Learned(dictionary, torch.stack(objectives))
 
 
-def _descended(dictionary, used, wanted):
+def _update_atoms(dictionary, used, wanted):
     """Atoms that fit better: 1/2 tr(D^T used D) - tr(D^T wanted) never rises.
 
     A step of 1 / sum_i |used_ji| is short enough for all atoms of a group to move at once, since a
     matrix is at most as curved as its row sums; small groups make it long.
     """
     dictionary = dictionary.clone()
-    for group in torch.arange(len(dictionary), device=used.device).split(TOGETHER):
+    for group in torch.arange(len(dictionary), device=used.device).split(BLOCK):
         reach = used[group][:, group].abs().sum(dim=1, keepdim=True)
         push = wanted[group] - used[group] @ dictionary
         moved = dictionary[group] + push / reach.clamp(min=torch.finfo(used.dtype).tiny)
@@ -95,7 +95,7 @@ def _descended(dictionary, used, wanted):
     return dictionary
 
 
-def _revived(dictionary, used, chosen):
+def _replace_dead(dictionary, used, chosen):
     """Atoms of hardly any use become the strongest patches of the batch, as far as these reach."""
     power = used.diagonal()
     dead = (power <= 1e-4 * power.mean()).nonzero()[:, 0]

@@ -44,9 +44,10 @@ class Classifier(NamedTuple):
 def fit(features, labels, *, decay, tolerance=1e-9):
     """The Classifier of `features` [count, features] and `labels` [count] of 0 and 1.
 
-    Minimises mean log loss + decay / 2 * |weights|^2 by Newton steps, until no slope exceeds
-    `tolerance`; the bias is not decayed. Computes in float64 whatever the features are. Costs one
-    solve of [features + 1, features + 1] per step. scikit-learn's C is 1 / (count * decay).
+    Minimises mean log loss + decay / 2 * |weights|^2 by Newton steps, until no part of the gradient
+    exceeds `tolerance`; the bias is not decayed. Computes in float64 whatever the features are.
+    Costs one solve of [features + 1, features + 1] per step. scikit-learn's C is 1 / (count *
+    decay).
     Raises ArithmeticError where decay 0 leaves no minimum, as for separable classes.
     Source: Hastie, Tibshirani and Friedman 2009, section 4.4.1.
     """
@@ -88,21 +89,22 @@ def leaks(train_groups, test_groups):
 def _newton(rows, labels, decays, tolerance):
     weights = torch.zeros_like(decays)
     for _ in range(MOST_STEPS):
-        likely = torch.sigmoid(rows @ weights)
-        slope = rows.T @ (likely - labels) / len(rows) + decays * weights
-        bend = (rows.T * (likely * (1 - likely))) @ rows / len(rows) + torch.diag(decays)
-        step = torch.linalg.solve_ex(bend, slope).result
-        # A small slope is not enough: without a minimum slopes shrink and steps do not.
-        if slope.abs().max() <= tolerance and step.abs().max() <= 1e-6:
+        probability = torch.sigmoid(rows @ weights)
+        gradient = rows.T @ (probability - labels) / len(rows) + decays * weights
+        variance = probability * (1 - probability)
+        hessian = (rows.T * variance) @ rows / len(rows) + torch.diag(decays)
+        step = torch.linalg.solve_ex(hessian, gradient).result
+        # A small gradient is not enough: without a minimum gradients shrink and steps do not.
+        if gradient.abs().max() <= tolerance and step.abs().max() <= 1e-6:
             return weights
-        weights = weights - _share(rows, labels, decays, weights, step) * step
+        weights = weights - _line_search(rows, labels, decays, weights, step) * step
     raise ArithmeticError(
         "classes that can be told apart without error, or features that repeat each other, "
         f"need a larger decay than {decays[0]:g}"
     )
 
 
-def _share(rows, labels, decays, weights, step):
+def _line_search(rows, labels, decays, weights, step):
     """How much of the Newton step to take: the first of 1, 1/2, 1/4, ... that does not climb."""
 
     def cost(weights):

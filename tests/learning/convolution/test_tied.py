@@ -75,7 +75,7 @@ def test_a_photograph_blurred_through_frequencies():
 
 @pytest.mark.parametrize("n, quick", [(1, 1), (7, 8), (11, 12), (13, 15), (97, 100), (241, 243)])
 def test_a_quick_size_has_small_prime_factors(n, quick):
-    assert convolution.quick_size(n) == quick
+    assert convolution.fft_size(n) == quick
 
 
 def test_multiplications_are_counted():

@@ -5,11 +5,11 @@ import torch
 
 from course.learning.images.faces import Faces, Place, lfw_faces
 from course.learning.images.frames import (
-    as_smooth,
     distractor_frames,
     face_frames,
     frames,
-    in_any_light,
+    match_smoothness,
+    random_lighting,
     smoothness,
     square,
 )
@@ -63,7 +63,7 @@ def test_a_face_that_may_not_move_is_cut_where_it_is_and_half_are_mirrored():
 
 def test_light_changes_neither_order_nor_pattern_and_stays_in_its_limits():
     squares = drawn(2000, 32, 32)
-    lit = in_any_light(squares, torch.Generator().manual_seed(1))
+    lit = random_lighting(squares, torch.Generator().manual_seed(1))
     spread, mean = torch.std_mean(lit, dim=(1, 2, 3))
     assert 0.09 < spread.min() < 0.102 and 0.24 < spread.max() < 0.251
     assert abs(spread.log().mean() - math.log(0.1 * 0.25) / 2) < 0.03  # log-uniform
@@ -109,7 +109,7 @@ def test_smoothness_is_that_of_the_definition():
 def test_matched_distractors_are_as_smooth_as_faces():
     faces = face_frames(lfw_faces("train"), 200, seed=0).images
     others = distractor_frames(PHOTOGRAPHS, 600, seed=1).images
-    kept = as_smooth(others, faces, 200, seed=2)
+    kept = match_smoothness(others, faces, 200, seed=2)
     assert len(set(kept.tolist())) == 200
     aim, before, after = (smoothness(each).mean(dim=0) for each in (faces, others, others[kept]))
     assert (after - aim).norm() < 0.3 * (before - aim).norm()
@@ -118,7 +118,7 @@ def test_matched_distractors_are_as_smooth_as_faces():
 def test_the_nearest_is_taken_and_none_twice():
     images = drawn(4, 1, 32, 32)
     shuffled = images[[2, 0, 3, 1]]
-    assert sorted(as_smooth(shuffled, images, 4, seed=0).tolist()) == [0, 1, 2, 3]
+    assert sorted(match_smoothness(shuffled, images, 4, seed=0).tolist()) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_nearest_is_taken_and_none_twice():
         (lambda: distractor_frames([], 3, 0), "from 1 photograph or more, not from 0"),
         (lambda: distractor_frames([torch.full((90, 90), 0.5)], 3, 0), "only 0 of 300 did"),
         (lambda: distractor_frames([drawn(1, 90, 90)], 3, 0), r"two axes .* \[1, 90, 90\]"),
-        (lambda: as_smooth(drawn(2, 1, 32, 32), drawn(2, 1, 32, 32), 3, 0), "3 .* from 2"),
+        (lambda: match_smoothness(drawn(2, 1, 32, 32), drawn(2, 1, 32, 32), 3, 0), "3 .* from 2"),
     ],
 )
 def test_what_cannot_be_cut_is_said(wrong, message):

@@ -2,26 +2,21 @@ import math
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
 from course.learning.nine_layers.network import (
-    A16,
-    A16H,
-    A24,
-    BILLION,
-    NORMED,
-    PLAIN,
-    Geometry,
     NineLayers,
-    Norm,
-    Plan,
     fine_tuning_gradient,
     joint_objective,
     objective,
     orthonormal,
-    sizes,
     train_greedily,
     unit,
+)
+from course.learning.nine_layers.plan import (
+    Geometry,
+    Norm,
+    Plan,
+    sizes,
 )
 
 NORM = Norm(3, 1.0, 0.01)
@@ -41,34 +36,6 @@ def drawn(*shape, seed=0):
 
 def images_for(plan, count, seed=0):
     return drawn(count, plan.channels, plan.side, plan.side, seed=seed)
-
-
-def test_the_billion_of_le_is_counted_without_being_built():
-    counted = sizes(BILLION)
-    assert [size.weights for size in counted] == [260_410_464, 544_195_584, 412_252_416]
-    assert [size.simple for size in counted] == [267_912, 209_952, 159_048]
-    assert [size.pooled for size in counted] == [256_328, 199_712, 150_152]
-    assert [n for size in counted for n in size[:2]] == [183, 179, 162, 158, 141, 137]
-
-
-@pytest.mark.parametrize("plan", [SMALL, BLOCKS, NORMED, PLAIN, A16, A24, A16H, BILLION])
-def test_weights_and_neurons_are_those_of_the_network_itself(plan):
-    with torch.device("meta"):
-        net = NineLayers(plan, seed=0)
-        answers = net.after_each(torch.empty(2, plan.channels, plan.side, plan.side))
-    counted = sizes(plan)
-    assert [size.weights for size in counted] == [p.numel() for p in net.parameters()]
-    assert [size.pooled for size in counted] == [each[0].numel() for each in answers]
-    assert [size.pooled_side for size in counted] == [each.shape[-1] for each in answers]
-
-
-@pytest.mark.parametrize("plan", [SMALL, BLOCKS, NORMED])
-def test_flop_are_those_that_torch_counts(plan):
-    net = NineLayers(plan._replace(even=None), seed=0)
-    baddbmm = {torch.ops.aten.baddbmm_: lambda into, a, b, **_: bmm_flop(a, b)}  # torch lacks it
-    with FlopCounterMode(display=False, custom_mapping=baddbmm) as counter:
-        net(images_for(plan, 5).float())
-    assert counter.get_total_flops() == 5 * sum(size.flop for size in sizes(plan))
 
 
 def test_a_network_is_its_stages_in_a_row():

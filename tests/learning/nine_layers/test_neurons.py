@@ -6,10 +6,10 @@ import torch
 from course.learning.images.faces import lfw_faces
 from course.learning.images.frames import frames
 from course.learning.images.photographs import photograph
-from course.learning.nine_layers.network import A16, NineLayers, train_greedily
+from course.learning.nine_layers.network import NineLayers, train_greedily
 from course.learning.nine_layers.neurons import (
     best_thresholds,
-    honest_selectivity,
+    held_out_selectivity,
     invariance,
     linear_filters,
     optimal_stimulus,
@@ -19,6 +19,7 @@ from course.learning.nine_layers.neurons import (
     selectivity,
     shifted,
 )
+from course.learning.nine_layers.plan import A16
 
 GOLDEN = torch.tensor([0.9, 0.8, 0.35, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
 GOLDEN_LABELS = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
@@ -86,7 +87,7 @@ def test_honest_halves_share_no_group():
     known = torch.nn.functional.one_hot(groups).double() * labels[:, None]
     learned = known @ (drawn(40, 3000) > 0).double()  # each fires for its own half of the persons
     assert selectivity(learned, labels).accuracy > 0.9
-    assert honest_selectivity(learned, labels, groups, seed=0) < 0.85
+    assert held_out_selectivity(learned, labels, groups, seed=0) < 0.85
 
 
 def test_both_halves_choose_and_both_score():
@@ -101,21 +102,21 @@ def test_both_halves_choose_and_both_score():
         back = score(other, responses[half], labels[half])
         assert there != back
         expected.add((there + back) / 2)
-    found = {honest_selectivity(responses, labels, groups, seed=seed) for seed in range(9)}
+    found = {held_out_selectivity(responses, labels, groups, seed=seed) for seed in range(9)}
     assert found <= expected
 
 
 def test_an_honest_neuron_passes_the_honest_test():
     groups, labels = torch.arange(120) // 4, thirds(120).sort(descending=True).values
     responses = torch.cat([drawn(120, 30), 9.0 * labels[:, None] + drawn(120, 1, seed=1)], dim=1)
-    assert honest_selectivity(responses, labels, groups, seed=3) > 0.97
+    assert held_out_selectivity(responses, labels, groups, seed=3) > 0.97
 
 
 def test_best_of_many_useless_neurons_looks_better_than_it_is():
     labels, groups = thirds(60), torch.arange(60)
     responses = drawn(60, 5000)
     papers = selectivity(responses, labels).accuracy
-    honest = sum(honest_selectivity(responses, labels, groups, seed=k) for k in range(5)) / 5
+    honest = sum(held_out_selectivity(responses, labels, groups, seed=k) for k in range(5)) / 5
     assert papers > 0.75 and honest < 0.65
 
 
@@ -194,7 +195,7 @@ def test_an_invariance_curve_holds_the_mean_responses():
         (lambda: selectivity(drawn(6, 2), thirds(6) + 1), r"0 and 1, both, not \[1, 2\]"),
         (lambda: selectivity(torch.ones(6, 2), thirds(6)), "must vary, and all 2 are constant"),
         (
-            lambda: honest_selectivity(drawn(6, 2), thirds(6), 0 * thirds(6), 0),
+            lambda: held_out_selectivity(drawn(6, 2), thirds(6), 0 * thirds(6), 0),
             "2 groups or more, not 1",
         ),
         (lambda: scaled(drawn(1, 1, 4, 4), 0), "above 0, not 0"),

@@ -95,7 +95,7 @@ def test_the_first_batch_alone_decides_the_first_online_step():
     online(patches, 5, 0.3, batch=50, epochs=1, seed=3, watch=seen.append)
     start = unit(torch.randn(5, 16, generator=torch.Generator().manual_seed(3)).double())
     codes = splitting(patches, start, 0.3, module.STEPS).values
-    expected = module._descended(start, codes.T @ codes, codes.T @ patches)
+    expected = module._update_atoms(start, codes.T @ codes, codes.T @ patches)
     torch.testing.assert_close(seen[0], expected)
 
 
@@ -106,7 +106,7 @@ def test_the_descent_never_goes_up_and_ends_at_the_best_atoms_within_length_one(
     found = unit(drawn(atoms, 9, seed=2))
     heights = []
     for _ in range(300):
-        found = module._descended(found, used, wanted)
+        found = module._update_atoms(found, used, wanted)
         heights.append((found @ found.T * used).sum() / 2 - (found * wanted).sum())
     assert (torch.stack(heights).diff() <= 1e-9 * abs(heights[0])).all()
     slope = used @ found - wanted  # 0 inside the ball, straight outwards on its surface
@@ -119,11 +119,11 @@ def test_the_descent_never_goes_up_and_ends_at_the_best_atoms_within_length_one(
 def test_an_atom_of_no_use_becomes_a_strong_patch():
     used, atoms, chosen = torch.eye(4).double(), drawn(4, 3), drawn(5, 3, seed=1)
     used[2, 2] = 0
-    revived = module._revived(atoms.clone(), used, chosen)
+    revived = module._replace_dead(atoms.clone(), used, chosen)
     strongest = chosen[chosen.norm(dim=1).argmax()]
     torch.testing.assert_close(revived[2], strongest / strongest.norm())
     assert torch.equal(revived[[0, 1, 3]], atoms[[0, 1, 3]])
-    assert torch.equal(module._revived(atoms.clone(), used, 0 * chosen), atoms)
+    assert torch.equal(module._replace_dead(atoms.clone(), used, 0 * chosen), atoms)
 
 
 def forms(rows):
