@@ -55,12 +55,7 @@ class Bucket:
 
         A gradient that was not put in counts as none; but it is what another rank adds its to.
         """
-        flags = [float(p in self.filled) for p in self.parameters]
-        for parameter, flag in zip(self.parameters, flags):
-            if not flag and parameter.grad is not None:
-                self.fill(parameter)
-            elif not flag:
-                self._views[parameter].zero_()
+        flags = [1.0] * len(self.parameters) if self.full else self._fill_up()
         if weight == 0:
             self.values.zero_()  # of no samples not even nan counts
         elif factor != self.factor:  # more forwards were passed since the first was put in
@@ -68,6 +63,20 @@ class Bucket:
         tail = torch.tensor([*flags, weight, *counts, 0.0], dtype=self.tail.dtype, device="cpu")
         self.tail.copy_(tail)
         self.filled, self.weight = set(), weight
+
+    @property
+    def full(self) -> bool:
+        return len(self.filled) == len(self.parameters)
+
+    def _fill_up(self) -> list:
+        """Fill what is not filled; which parameters were before."""
+        flags = [float(p in self.filled) for p in self.parameters]
+        for parameter, flag in zip(self.parameters, flags):
+            if not flag and parameter.grad is not None:
+                self.fill(parameter)
+            elif not flag:
+                self._views[parameter].zero_()
+        return flags
 
     def read_totals(self):
         """Read the tail, which holds sums over ranks now."""

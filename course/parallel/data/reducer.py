@@ -126,7 +126,7 @@ class Reducer:
         begun, buckets = self.backward.begun, self.layout.buckets
         while len(begun) < len(buckets):
             bucket = buckets[len(begun)]
-            if not everything and len(bucket.filled) < len(bucket.parameters):
+            if not (everything or bucket.full):
                 break
             weight, *counts = self._weights()
             bucket.finalize(self.averaging.factor(bucket, weight), weight, *counts)
@@ -151,6 +151,8 @@ class Reducer:
 
     def _gathered(self, backward) -> list:
         """What was used since the last gradients were sent, but not in this backward."""
+        if not self.unsent:
+            return []
         before = {p for earlier in self.unsent for p in earlier.arrived if p.grad is not None}
         for parameter in before - self.layout.bucket_of.keys():
             self._refuse(parameter, backward)

@@ -2,6 +2,8 @@
 
 import random
 import re
+import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -408,7 +410,68 @@ def test_the_mean_of_weights_and_of_buffers():
     assert run(averaged, 4) == [{1.5}] * 4
 
 
+def averaged_in_their_dtypes(comm):
+    net = nn.ModuleList([nn.Linear(2, 2).bfloat16(), nn.Linear(2, 2).double(), nn.Linear(2, 2)])
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_((1 + comm.rank) / 3)
+    average_weights(net, comm), average_weights(nn.ReLU(), comm)
+    return [parameter.flatten()[0].item() for parameter in net.parameters()]
+
+
+def test_weights_are_averaged_each_in_its_dtype():
+    for halves, doubles, singles in (mine[::2] for mine in run(averaged_in_their_dtypes, 2)):
+        assert doubles == 0.5 and singles == pytest.approx(0.5, abs=1e-7)
+        assert halves == pytest.approx(0.5, abs=4e-3)
+
+
+def natively(comm):
+    net, x = DataParallel(Net(), comm, algorithm="native", bucket_mb=1e-4), rows(0)[0]
+    for _ in range(2):
+        net.zero_grad()
+        net(x.tensor_split(comm.size)[comm.rank], 1).square().mean().backward()
+    return [p.grad for p in net.parameters()]
+
+
+def test_the_backend_is_started_before_it_is_needed():
+    net = Net()
+    net(rows(0)[0], 1).square().mean().backward()
+    for mine in run(natively, 2):
+        for a, p in zip(mine, net.parameters(), strict=True):
+            if a is not None:
+                torch.testing.assert_close(a, p.grad, rtol=1e-12, atol=1e-14)
+
+
+def messages_of_a_step(comm):
+    """Those of the second step, in which nothing is agreed upon any more."""
+    net = DataParallel(nn.Linear(1000, 10), comm)
+    for _ in range(2):
+        before = comm.meter.sent_messages
+        net(torch.ones(3 + comm.rank, 1000)).sum().backward()
+    return comm.meter.sent_messages - before
+
+
+def test_a_step_sends_one_all_reduce_and_nothing_else():
+    assert run(messages_of_a_step, 3) == [4] * 3
+
+
+def calls_of_backward(comm, layers):
+    """Python calls of the third backward with so many layers, each of two parameters."""
+    net = DataParallel(nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)]), comm)
+    for _ in range(3):
+        loss, calls = net(torch.ones(3, 2)).sum(), Counter()
+        sys.setprofile(lambda frame, event, arg, calls=calls: calls.update([event]))
+        loss.backward()
+        sys.setprofile(None)
+    return calls["call"]
+
+
+def test_a_parameter_costs_no_more_calls_than_it_did():
+    few, many = (run(calls_of_backward, 1, layers)[0] for layers in (50, 100))
+    assert many - few <= 13 * 100
+
+
 def test_the_trace_shows_the_buckets():
     trace = Trace()
     run(on_many, 2, "momentum", False, 25, "ring", trace=trace)
-    assert any("beside" in event.call for event in trace.events)
+    assert any(event.background for event in trace.events)

@@ -11,7 +11,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -224,6 +224,26 @@ def test_a_program_has_the_gradients_of_one_process(program):
 
 def test_who_looked_at_many_rows_counts_no_more():
     required_serial(looked_at_first, serial=lambda program: program(lambda net: net, lambda x: x))
+
+
+def on_top_on_some_ranks(wrap, mine):
+    """No zero_grad between; only the rank of the first row uses all parameters again."""
+    net, x = wrap(Net()), mine(rows())
+    half_square(net(x)).backward()
+    half_square(net(x, both=bool((x[0] == rows()[0]).all()))).backward()
+    return gradients(net)
+
+
+def on_some_parts(program):
+    net = Net()
+    half_square(net(rows())).backward()
+    for part, x in enumerate(rows().chunk(2)):
+        (half_square(net(x, both=part == 0)) / 2).backward()
+    return gradients(net)
+
+
+def test_a_gradient_of_the_last_backward_is_kept_where_others_add_to_theirs():
+    required_serial(on_top_on_some_ranks, (2,), cut=evenly, serial=on_some_parts)
 
 
 def around_the_wrapper(wrap, mine):
@@ -731,8 +751,9 @@ OPTIONS = st.fixed_dictionaries(
      "algorithm": st.sampled_from(["ring", "tree", "flat", "halving_doubling"])}
 )  # fmt: skip
 FIXED = settings(
-    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
+    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],  # to make an example smaller may take minutes
+)  # fmt: skip
 
 
 @settings(FIXED, max_examples=60)
