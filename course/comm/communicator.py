@@ -9,7 +9,7 @@ its own work (`submit`).  What carries the tensors is the *transport* underneath
 import contextlib
 import json
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,8 @@ LAST_TAG = 2**31 - 1
 
 class Handle:
     """A message under way; its tensor belongs to the message until `wait()` has returned."""
+
+    _request: Any
 
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
@@ -324,7 +326,7 @@ class Communicator:
         labels, texts = zip(*[entry.split("\n", 1) for entry in said])
         if len(set(labels)) > 1:
             raise CommMismatch(differing(dict(zip(self.members, labels))))
-        return texts
+        return list(texts)
 
     def _name_call(self, name, number, tensors, details) -> str:
         words = [describe(x.dtype, x.shape) for x in tensors]
