@@ -9,7 +9,7 @@ its own work (`submit`).  What carries the tensors is the *transport* underneath
 import contextlib
 import json
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,6 +30,8 @@ class Handle:
     __slots__ = (
         "_comm", "_request", "_done", "operation", "peer", "tensor", "tag", "call", "start"
     )  # fmt: skip
+
+    _request: Any
 
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
@@ -329,7 +331,7 @@ class Communicator:
         labels, texts = zip(*[entry.split("\n", 1) for entry in said])
         if len(set(labels)) > 1:
             raise CommMismatch(differing(dict(zip(self.members, labels))))
-        return texts
+        return list(texts)
 
     def _name_call(self, name, number, tensors, details) -> str:
         words = [describe(x.dtype, x.shape) for x in tensors]

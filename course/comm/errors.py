@@ -43,7 +43,7 @@ def differing(labels: dict[int, str]) -> str:
     )
 
 
-def refusal(rank: int, place, peer: int, message) -> str:
+def misfit(rank: int, place, peer: int, message) -> str:
     """Why `rank` refuses what `peer` sends: a place and a message, by envelope, that differ."""
     return differing({
         rank: f"recv from rank {peer} ({place})",

@@ -1,6 +1,6 @@
 """Galleries of answers: each wrong one is rejected with its own sentence, each right one passes.
 
-A test file lists its `Gallery`s, one for each exercise of a notebook; `gallery_tests` makes tests of them.
+A test file lists its `Gallery`s, one for each exercise of a notebook; `gallery_tests` makes tests.
 """
 
 import ast

@@ -6,7 +6,7 @@ It is sent whether or not its receive is there.
 
 import math
 
-from course.comm.errors import CommMismatch, refusal
+from course.comm.errors import CommMismatch, misfit
 from course.worlds.simulator.flows import Flows
 from course.worlds.simulator.log import NO_FLOW, MessageLog
 from course.worlds.simulator.torch_state import uncounted
@@ -200,7 +200,7 @@ def _disagreement(message, receive) -> str:
     """What is wrong with a message for its receive."""
     src, dst = message.src.rank, message.dst
     if message.envelope != receive.envelope:
-        return refusal(dst, receive.envelope, src, message.envelope)
+        return misfit(dst, receive.envelope, src, message.envelope)
     one, other = (src, dst) if message.tensor.is_meta else (dst, src)
     return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
             f"the same message has ({message.envelope})")  # fmt: skip

@@ -1,7 +1,9 @@
 """What travels between two ranks, and what a rank can wait for."""
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from course.comm.transport import Envelope
 
@@ -48,8 +50,9 @@ class Request:
     """What can be waited for: it is `done`, or has an `error`, or `needs` these ranks (one of them
     if `any_of`)."""
 
-    done, error, any_of, number, source, unload = False, None, False, 0, None, None
-    envelope, needs = BLANK, frozenset()
+    any_of, number, envelope = False, 0, BLANK
+    source: int | None = None
+    unload: Callable | None = None
 
     def block(self, progress):
         """Let time pass until there may be news."""
@@ -65,7 +68,7 @@ class Send(Request, Frame):
         self.needs, self.envelope, self.number = {peer}, envelope, number
         self.payload = view if flags & VIA_SHM else b""  # what the ring has not taken yet
         self.accepted = not flags & SYNCHRONOUS
-        self.probed = self.unwanted = False
+        self.error, self.probed, self.unwanted = None, False, False
 
     @property
     def done(self) -> bool:
@@ -77,11 +80,13 @@ class Receive(Request):
 
     def __init__(self, sources, envelope, view):
         self.needs, self.envelope, self.view = sources, envelope, view
-        self.any_of = len(sources) > 1
+        self.any_of, self.done, self.error = len(sources) > 1, False, None
 
 
 class RollCall(Request):
     """What all ranks of a group say of one call (`said`, by rank): done when everyone has."""
+
+    error = None
 
     def __init__(self, said, others):
         self.said, self.others = said, others
@@ -98,6 +103,9 @@ class RollCall(Request):
 class IncomingMessage:
     """A message on its way in: `got` bytes of it are in `buffer`, without which it is left where it
     is."""
+
+    receive: Any
+    buffer: Any
 
     def __init__(self, source, kind, number, envelope, flags=0):
         self.source, self.kind, self.number, self.envelope = source, kind, number, envelope

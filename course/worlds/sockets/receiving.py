@@ -5,7 +5,7 @@ its sender blocks), unless it is short or stands before something this rank wait
 set aside.
 """
 
-from course.comm.errors import CommMismatch, refusal
+from course.comm.errors import CommMismatch, misfit
 from course.comm.transport import Envelope
 from course.worlds.sockets.messages import SYNCHRONOUS, VIA_SHM, IncomingMessage, Kind
 
@@ -118,7 +118,7 @@ class Receiver:
     def _refuse(self, message, receive):
         """A message that does not fit is thrown away, and both its ends are told why."""
         peer = message.source
-        sentence = refusal(self.rank, receive.envelope, peer, message.envelope)
+        sentence = misfit(self.rank, receive.envelope, peer, message.envelope)
         receive.error = CommMismatch(sentence)
         message.set_aside()
         if peer != self.rank and not message.envelope.call:  # else this rank will revoke the call

@@ -136,4 +136,4 @@ def _set(word, value):
 
 def _futex(word, operation, value, timeout=None):
     address, value = ctypes.c_void_p(ctypes.addressof(word)), ctypes.c_uint32(value)
-    libc.syscall(ctypes.c_long(FUTEX), address, operation, value, timeout, None, 0)
+    libc.syscall(ctypes.c_long(FUTEX or 0), address, operation, value, timeout, None, 0)

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import os
 import tempfile
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -140,6 +141,7 @@ class Backend:
 
     def _group(self, comm, store):
         where = {"rank": comm.rank, "timeout": self._timeout}
+        group: Any
         on_gpus = self.transport.device.type == "cuda"
         if comm.size == len(self.transport.sender.streams) + 1 and not dist.is_initialized():
             kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"

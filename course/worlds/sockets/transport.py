@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from typing import Any
 
 import torch
 
@@ -27,6 +28,8 @@ class SocketTransport:
     """
 
     clock = staticmethod(time.perf_counter)
+    backend: Any
+    windows: Any
 
     def __init__(self, rank, streams, poller, *, device, timeout, checked):
         self.rank, self.device, self.checked = rank, torch.device(device), checked

@@ -107,7 +107,11 @@ def test_messages_beside_are_metered_and_traced():
 def switching(comm):
     """The process's switch interval before, during and after two threads' calls."""
     before, group = sys.getswitchinterval(), comm.split(0)
-    begun = [c.submit(lambda _: sys.getswitchinterval()) for c in (comm, group) for _ in range(3)]
+    begun = [
+        c.submit(lambda _: round(sys.getswitchinterval(), 6))
+        for c in (comm, group)
+        for _ in range(3)
+    ]
     during = {call.wait() for call in begun}
     return during, sys.getswitchinterval() == before
 
