@@ -93,11 +93,8 @@ class Matcher:
         """The last byte is there."""
         src, dst, receive = message.src, message.key[0], message.receive
         message.came = came = message.sent if dst == src.rank else self.queue.now
-        if flow is None:
-            bottleneck, began = src.routes[dst].bottleneck, NO_FLOW
-        else:
-            bottleneck, began = flow.bottleneck, flow.began
-        message.cause = self.log.add(message, dst, bottleneck, began)
+        began = flow.began if flow else NO_FLOW
+        message.cause = self.log.add(message, dst, (flow or src.routes[dst]).bottleneck, began)
         if receive is not None:
             self._deliver(message, receive)
         else:
@@ -114,7 +111,7 @@ class Matcher:
             self.dirty[message.key[0], *message.key[2:]] = None
 
     def match_any_source(self):
-        """Serve receives from any source, now that all that comes at this time is there."""
+        """Serve receives from any source, once all messages of this time have come."""
         for box in self.dirty:
             line = self.any_source.get(box, [])
             while line and self._serve(box, line[0]):

@@ -33,9 +33,7 @@ class Message(Request):
     lost.  A synchronous message is done when it has been received as well.
     """
 
-    __slots__ = (
-        "src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive"
-    )  # fmt: skip
+    __slots__ = ("src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive")
 
     def __init__(self, src, dst, envelope, tensor, synchronous):
         self.src, self.envelope, self.tensor = src, envelope, tensor
