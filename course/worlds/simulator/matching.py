@@ -6,9 +6,10 @@ It is sent whether or not its receive is there.
 
 import math
 
-from course.comm.errors import CommMismatch, differing
+from course.comm.errors import CommMismatch
 from course.worlds.simulator.flows import Flows
 from course.worlds.simulator.log import NO_FLOW, MessageLog
+from course.worlds.simulator.requests import disagreement
 from course.worlds.simulator.torch_state import uncounted
 
 
@@ -181,7 +182,7 @@ def _remove(waiting, key, thing):
 
 def _reject(message, receive):
     """A message that does not fit its receive: both ends are told why."""
-    sentence, src = _disagreement(message, receive), message.src
+    sentence, src = disagreement(message, receive), message.src
     receive.error = CommMismatch(sentence)
     if receive.owner.context.request is receive:
         receive.owner.context.wake()
@@ -191,16 +192,3 @@ def _reject(message, receive):
     message.error = CommMismatch(sentence)
     if src.context.request is message:
         src.context.wake()
-
-
-def _disagreement(message, receive) -> str:
-    """What is wrong with a message for its receive."""
-    src, dst = message.src.rank, message.dst
-    if message.envelope != receive.envelope:
-        return differing({
-            dst: f"recv from rank {src} ({receive.envelope})",
-            src: f"send to rank {dst} ({message.envelope})",
-        })  # fmt: skip
-    one, other = (src, dst) if message.tensor.is_meta else (dst, src)
-    return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
-            f"the same message has ({message.envelope})")  # fmt: skip

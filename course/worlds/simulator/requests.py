@@ -1,6 +1,7 @@
 """What an imagined rank can wait for: a message that it has sent, a place for one, a roll call, a
 call in the background."""
 
+from course.comm.errors import differing
 from course.comm.task import Task
 from course.worlds.simulator.log import encode_cause
 
@@ -146,3 +147,16 @@ class TaskRequest(Request):
 
     def waits_for(self, lost) -> set:
         return {self.context.rank}
+
+
+def disagreement(message, receive) -> str:
+    """What is wrong with a message for its receive."""
+    src, dst = message.src.rank, message.dst
+    if message.envelope != receive.envelope:
+        return differing({
+            dst: f"recv from rank {src} ({receive.envelope})",
+            src: f"send to rank {dst} ({message.envelope})",
+        })  # fmt: skip
+    one, other = (src, dst) if message.tensor.is_meta else (dst, src)
+    return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
+            f"the same message has ({message.envelope})")  # fmt: skip
