@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "collectives": "comm",
     "learning": "",
     "parallel": "comm collectives learning",
-    "cluster": "comm worlds collectives learning parallel",
+    "cluster": "comm worlds worlds/simulator collectives learning parallel",
     "classroom": "comm worlds collectives learning parallel cluster",
 }
 # No two rooms need each other: what of worlds/ its rooms may import, and what imports them.

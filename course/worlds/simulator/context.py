@@ -94,3 +94,24 @@ class Context:
             self.error = error
         else:
             self.fail(error, self.simulation.queue.now)
+
+
+class Death:
+    """The event that a rank dies."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def happen(self):
+        if self.context.request is not None:
+            self.context.fail(RankDied(), self.context.simulation.queue.now)
+
+
+class End:
+    """The event that a rank has returned, or is lost."""
+
+    def __init__(self, simulation, rank, lost):
+        self.simulation, self.rank, self.lost = simulation, rank, lost
+
+    def happen(self):
+        self.simulation.rank_ended(self.rank, self.lost)

@@ -14,7 +14,7 @@ from course.comm.errors import CommTimeout, PeerLost
 from course.comm.trace import Meter
 from course.worlds.pickling import Failure, pack_result
 from course.worlds.simulator.background_rank import SimulatedBackground
-from course.worlds.simulator.context import Context, Processor, RankDied
+from course.worlds.simulator.context import Context, Death, End, Processor, RankDied
 from course.worlds.simulator.deadlock import Watchdog
 from course.worlds.simulator.events import EventQueue
 from course.worlds.simulator.matching import Matcher
@@ -167,27 +167,6 @@ class Simulation:
             processor.computed_bytes += nbytes
             seconds = self.world.charge(operation, flops, nbytes, processor.device)
             context.live_until(context.time + processor.seconds(seconds))
-
-
-class Death:
-    """The event that a rank dies."""
-
-    def __init__(self, context):
-        self.context = context
-
-    def happen(self):
-        if self.context.request is not None:
-            self.context.fail(RankDied(), self.context.simulation.queue.now)
-
-
-class End:
-    """The event that a rank has returned, or is lost."""
-
-    def __init__(self, simulation, rank, lost):
-        self.simulation, self.rank, self.lost = simulation, rank, lost
-
-    def happen(self):
-        self.simulation.rank_ended(self.rank, self.lost)
 
 
 def _failure(context, error) -> Failure:

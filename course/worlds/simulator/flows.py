@@ -45,9 +45,8 @@ class Flow:
     `left` bytes were left at `since`; the last one is through at `due`.
     """
 
-    __slots__ = (
-        "flows", "message", "route", "left", "bottleneck", "rate", "began", "since", "due", "round"
-    )  # fmt: skip
+    __slots__ = ("flows", "message", "route", "left", "bottleneck", "rate", "began", "since", "due",
+                 "round")  # fmt: skip
 
     def __init__(self, flows, message, route, nbytes):
         self.flows, self.message, self.route, self.left = flows, message, route, nbytes

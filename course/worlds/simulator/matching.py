@@ -6,9 +6,10 @@ It is sent whether or not its receive is there.
 
 import math
 
-from course.comm.errors import CommMismatch, misfit
+from course.comm.errors import CommMismatch
 from course.worlds.simulator.flows import Flows
 from course.worlds.simulator.log import NO_FLOW, MessageLog
+from course.worlds.simulator.requests import disagreement
 from course.worlds.simulator.torch_state import uncounted
 
 
@@ -93,11 +94,8 @@ class Matcher:
         """The last byte is there."""
         src, dst, receive = message.src, message.key[0], message.receive
         message.came = came = message.sent if dst == src.rank else self.queue.now
-        if flow is None:
-            bottleneck, began = src.routes[dst].bottleneck, NO_FLOW
-        else:
-            bottleneck, began = flow.bottleneck, flow.began
-        message.cause = self.log.add(message, dst, bottleneck, began)
+        began = flow.began if flow else NO_FLOW
+        message.cause = self.log.add(message, dst, (flow or src.routes[dst]).bottleneck, began)
         if receive is not None:
             self._deliver(message, receive)
         else:
@@ -114,7 +112,7 @@ class Matcher:
             self.dirty[message.key[0], *message.key[2:]] = None
 
     def match_any_source(self):
-        """Serve receives from any source, now that all that comes at this time is there."""
+        """Serve receives from any source, once all messages of this time have come."""
         for box in self.dirty:
             line = self.any_source.get(box, [])
             while line and self._serve(box, line[0]):
@@ -184,7 +182,7 @@ def _remove(waiting, key, thing):
 
 def _reject(message, receive):
     """A message that does not fit its receive: both ends are told why."""
-    sentence, src = _disagreement(message, receive), message.src
+    sentence, src = disagreement(message, receive), message.src
     receive.error = CommMismatch(sentence)
     if receive.owner.context.request is receive:
         receive.owner.context.wake()
@@ -194,13 +192,3 @@ def _reject(message, receive):
     message.error = CommMismatch(sentence)
     if src.context.request is message:
         src.context.wake()
-
-
-def _disagreement(message, receive) -> str:
-    """What is wrong with a message for its receive."""
-    src, dst = message.src.rank, message.dst
-    if message.envelope != receive.envelope:
-        return misfit(dst, receive.envelope, src, message.envelope)
-    one, other = (src, dst) if message.tensor.is_meta else (dst, src)
-    return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
-            f"the same message has ({message.envelope})")  # fmt: skip

@@ -67,12 +67,8 @@ class RunReport:
             for context in simulation.contexts
         ]
         self.seconds = max(timeline.seconds for timeline in self._timelines)
-        self.ranks = [
-            _usage(timeline, context.processor, transport.meter)
-            for timeline, context, transport in zip(
-                self._timelines, simulation.contexts, simulation.transports
-            )
-        ]
+        ends = zip(self._timelines, simulation.contexts, simulation.transports)
+        self.ranks = [_usage(line, context.processor, end.meter) for line, context, end in ends]
 
     @property
     def links(self) -> list[LinkUsage]:

@@ -1,6 +1,7 @@
 """What an imagined rank can wait for: a message that it has sent, a place for one, a roll call, a
 call in the background."""
 
+from course.comm.errors import misfit
 from course.comm.task import Task
 from course.comm.transport import Envelope
 from course.worlds.simulator.log import encode_cause
@@ -35,9 +36,7 @@ class Message(Request):
     lost.  A synchronous message is done when it has been received as well.
     """
 
-    __slots__ = (
-        "src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive"
-    )  # fmt: skip
+    __slots__ = ("src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive")
 
     def __init__(self, src, dst, envelope, tensor, synchronous):
         self.src, self.envelope, self.tensor = src, envelope, tensor
@@ -150,3 +149,13 @@ class TaskRequest(Request):
 
     def waits_for(self, lost) -> set:
         return {self.context.rank}
+
+
+def disagreement(message, receive) -> str:
+    """What is wrong with a message for its receive."""
+    src, dst = message.src.rank, message.dst
+    if message.envelope != receive.envelope:
+        return misfit(dst, receive.envelope, src, message.envelope)
+    one, other = (src, dst) if message.tensor.is_meta else (dst, src)
+    return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
+            f"the same message has ({message.envelope})")  # fmt: skip

@@ -9,56 +9,42 @@ run a backward pass of its own making.
 import contextlib
 
 import torch
-from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
-from torch._C import (
-    _is_any_autocast_enabled,
-    _is_fwd_grad_enabled,
-    _len_torch_dispatch_stack,
-    _len_torch_function_stack,
-    _pop_torch_dispatch_stack,
-    _pop_torch_function_stack,
-    _push_on_torch_dispatch_stack,
-    _push_on_torch_function_stack,
-    _set_fwd_grad_enabled,
-    _set_grad_enabled,
-)
+from torch import _C, get_default_dtype, is_grad_enabled
+from torch._C import _is_fwd_grad_enabled as is_fwd_grad_enabled
 from torch.autograd import Variable
 
-FUNCTION_MODES = (
-    _len_torch_function_stack, _pop_torch_function_stack, _push_on_torch_function_stack, 0
-)  # fmt: skip
-DISPATCH_MODES = (
-    _len_torch_dispatch_stack, lambda: _pop_torch_dispatch_stack(None),
-    _push_on_torch_dispatch_stack, 1,  # the counter of operations stays: it is everyone's
-)  # fmt: skip
+FUNCTION_MODES = (_C._len_torch_function_stack, _C._pop_torch_function_stack,
+                  _C._push_on_torch_function_stack, 0)  # fmt: skip
+DISPATCH_MODES = (_C._len_torch_dispatch_stack, lambda: _C._pop_torch_dispatch_stack(None),
+                  _C._push_on_torch_dispatch_stack, 1)  # fmt: skip  # the counter stays
 
-uncounted = torch._C._DisableTorchDispatch  # what the cluster copies is no rank's work
+uncounted = _C._DisableTorchDispatch  # what the cluster copies is no rank's work
 
 
 def keep_state(call):
     """Do `call()`, and put back this thread's state of torch as it was before."""
-    grad, forward_grad = is_grad_enabled(), _is_fwd_grad_enabled()
+    grad, forward_grad = is_grad_enabled(), is_fwd_grad_enabled()
     dtype = get_default_dtype()
     try:
-        if (_len_torch_dispatch_stack() > 1 or _len_torch_function_stack()
-                or is_inference_mode_enabled() or _is_any_autocast_enabled()):  # fmt: skip
+        if (_C._len_torch_dispatch_stack() > 1 or _C._len_torch_function_stack()
+                or torch.is_inference_mode_enabled() or _C._is_any_autocast_enabled()):  # fmt: skip
             with _without_modes():
                 call()
         else:
             call()
     finally:
         if is_grad_enabled() is not grad:
-            _set_grad_enabled(grad)
-        if _is_fwd_grad_enabled() is not forward_grad:
-            _set_fwd_grad_enabled(forward_grad)
+            _C._set_grad_enabled(grad)
+        if is_fwd_grad_enabled() is not forward_grad:
+            _C._set_fwd_grad_enabled(forward_grad)
         if get_default_dtype() is not dtype:
             torch.set_default_dtype(dtype)
 
 
 def set_initial_state():
     """What a rank begins with."""
-    _set_grad_enabled(True)
-    _set_fwd_grad_enabled(True)
+    _C._set_grad_enabled(True)
+    _C._set_fwd_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from course.cluster.fabric import coates_2013, fat_tree, one_switch, pcie_tree
 from course.cluster.hardware import EDR, FDR, FREE, PCIE_3
-from course.worlds.simulator.routes import Routes
+from course.worlds.simulator.routes import Routes, add_cable, add_device
 
 
 def names(route):
@@ -87,3 +87,14 @@ def test_all_routes_are_shortest_paths(graph):
         for dst in routes.devices:
             length = networkx.shortest_path_length(graph, src, dst)
             assert len(routes.route(src, dst).links) == length
+
+
+def test_a_graph_of_one_s_own_is_made_of_devices_and_cables():
+    graph = networkx.Graph()
+    for number in (1, 0):
+        add_device(graph, f"rank {number}", FREE, server=number)
+    add_cable(graph, "rank 0", "rank 1", PCIE_3)
+    routes = Routes(graph)
+    assert routes.devices == ["rank 1", "rank 0"] and graph.nodes["rank 0"]["server"] == 0
+    (link,) = routes.route("rank 0", "rank 1").links
+    assert (link.latency_s, link.bytes_per_s) == (PCIE_3.latency_s, PCIE_3.bytes_per_s)
