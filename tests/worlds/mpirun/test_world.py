@@ -363,8 +363,8 @@ IN_PRIVATE = 'mount -t tmpfs none /dev/shm && "$@"; code=$?; ls -A /dev/shm "$TM
     "well": 0, "failed": 1, "a rank killed": 1, "interrupted": 130, "the launcher killed": 137,
 }.items())  # fmt: skip
 def test_no_file_is_left_however_a_run_ends(how, status, tmp_path):
-    """/dev/shm is another one there, so that nobody else's files are seen."""
-    private = ["unshare", "--map-root-user", "--mount", "sh", "-c", IN_PRIVATE, "sh"]
+    """/dev/shm is another one there, so that nobody else's files are seen; loopback is down."""
+    private = ["unshare", "--map-root-user", "--mount", "--net", "sh", "-c", IN_PRIVATE, "sh"]
     if subprocess.run([*private, "true"], capture_output=True).returncode:
         pytest.skip("there is no mount namespace for this user")
     code = textwrap.dedent(ENDING).replace("HOW", repr(how))
