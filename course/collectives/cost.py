@@ -46,14 +46,9 @@ class Cost(NamedTuple):
 
     def then(self, other: "Cost") -> "Cost":
         """The cost of both calls, one after the other."""
-        return Cost(
-            self.steps + other.steps,
-            [a + b for a, b in zip(self.sent_bytes, other.sent_bytes)],
-            [a + b for a, b in zip(self.sent_messages, other.sent_messages)],
-            self.path_bytes + other.path_bytes,
-            self.combined_bytes + other.combined_bytes,
-            self.overlapped_alphas + other.overlapped_alphas,
-        )
+        lists = [[a + b for a, b in zip(*both)] for both in zip(self[1:3], other[1:3])]
+        steps, *numbers = (a + b for a, b in zip(self[:1] + self[3:], other[:1] + other[3:]))
+        return Cost(steps, *lists, *numbers)
 
 
 def sent(p: int, messages) -> tuple[list, list]:
