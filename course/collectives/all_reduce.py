@@ -62,11 +62,7 @@ def _checked_segment(comm, segment_bytes):
 
 
 ALGORITHMS = {
-    "flat": by_flat,
-    "tree": by_tree,
-    "recursive_doubling": by_recursive_doubling,
-    "ring": by_ring,
-    "halving_doubling": by_halving_doubling,
-    "hierarchical": by_nodes,
-}
+    "flat": by_flat, "tree": by_tree, "recursive_doubling": by_recursive_doubling, "ring": by_ring,
+    "halving_doubling": by_halving_doubling, "hierarchical": by_nodes,
+}  # fmt: skip
 IN_SEGMENTS = ("ring", "hierarchical")

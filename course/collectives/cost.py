@@ -46,14 +46,9 @@ class Cost(NamedTuple):
 
     def then(self, other: "Cost") -> "Cost":
         """The cost of both calls, one after the other."""
-        return Cost(
-            self.steps + other.steps,
-            [a + b for a, b in zip(self.sent_bytes, other.sent_bytes)],
-            [a + b for a, b in zip(self.sent_messages, other.sent_messages)],
-            self.path_bytes + other.path_bytes,
-            self.combined_bytes + other.combined_bytes,
-            self.overlapped_alphas + other.overlapped_alphas,
-        )
+        lists = [[a + b for a, b in zip(*both)] for both in zip(self[1:3], other[1:3])]
+        steps, *numbers = (a + b for a, b in zip(self[:1] + self[3:], other[:1] + other[3:]))
+        return Cost(steps, *lists, *numbers)
 
 
 def sent(p: int, messages) -> tuple[list, list]:
@@ -159,9 +154,9 @@ def ring_all_reduce(p: int, elements: int, element_bytes: int, segment: int = 0)
     """2(p-1) alpha + 2n(p-1)/p beta + n(p-1)/p gamma.
 
     segment: how many elements a message has at most (0: a chunk is one message); what is cut takes
-    less time than the formula says.  Where p does not divide n, some chunks are one element longer,
-    and the imagined cluster takes longer by up to twice their share, since a message begins while
-    the link still carries the end of the one before.
+    less time than the formula says.  Where p does not divide n, the imagined cluster takes longer,
+    by 2 % for chunks of some sixty elements, twice as long for chunks of one or two: a message
+    begins while the link still carries the end of a longer one.
     """
     lengths = chunk_lengths(elements, p)
     lists = [_segment_bytes(length, segment or length, element_bytes) for length in lengths]

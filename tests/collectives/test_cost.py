@@ -120,11 +120,15 @@ def ring_in_segments(comm, elements, segment_bytes):
     all_reduce(comm, floats(elements), segment_bytes=segment_bytes)
 
 
-def test_segments_change_the_number_of_messages_and_nothing_else():
-    trace, whole = Trace(), cost.ring_all_reduce(4, 100, 4)
-    run(ring_in_segments, 4, 100, 40, trace=trace)  # chunks of 25 elements in pieces of 10, 10, 5
-    assert trace.sent_bytes == whole.sent_bytes
-    assert trace.sent_messages == [3 * count for count in whole.sent_messages]
+@pytest.mark.parametrize("ranks, elements", [(4, 100), (4, 101), (3, 5), (3, 0), (2, 41)])
+def test_segments_change_the_number_of_messages_and_nothing_else(ranks, elements):
+    trace, whole = Trace(), cost.ring_all_reduce(ranks, elements, 4)
+    run(ring_in_segments, ranks, elements, 40, trace=trace)  # of 10 elements
+    cut = cost.ring_all_reduce(ranks, elements, 4, segment=10)
+    assert trace.sent_bytes == cut.sent_bytes == whole.sent_bytes
+    assert trace.sent_messages == cut.sent_messages
+    if elements == 100:  # chunks of 25 elements in pieces of 10, 10, 5
+        assert cut.sent_messages == [3 * count for count in whole.sent_messages]
 
 
 def ring_of(comm, elements):

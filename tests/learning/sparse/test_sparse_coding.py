@@ -306,11 +306,11 @@ def test_what_does_not_settle_is_told_together_with_all_codes(monkeypatch):
     with pytest.raises(
         Unsettled, match=r"^\d+ of 30 patches have gaps of up to .* 1e-06: "
     ) as told:
-        encode(patches, dictionary, 0.01)
+        encode(patches, dictionary, 1.0)
     codes = told.value.codes
-    proven = certify(patches, dictionary, 0.01, codes.values)
+    proven = certify(patches, dictionary, 1.0, codes.values)
     torch.testing.assert_close(codes.gap, proven.gap)
-    done = codes.gap <= 1e-6 * objective(patches, dictionary, codes.values, 0.01)
+    done = codes.gap <= 1e-6 * objective(patches, dictionary, codes.values, 1.0)
     assert 0 < done.sum() < 30 and str(told.value).startswith(f"{30 - done.sum()} of 30 ")
 
 
@@ -348,12 +348,12 @@ def test_the_gap_of_float32_codes_is_that_of_the_codes_as_they_are_returned():
     """Rounding moves them after the proof: by up to 7e-12 of the objective, unless it is added."""
     patches, dictionary = (each.float() for each in problem(60, 40, 12, strength=20))
     wide = patches.double(), dictionary.double(), 0.05
-    found = encode(patches, dictionary, 0.05, tolerance=1e-13)
-    best = encode(*wide, tolerance=1e-12)
+    found = encode(patches, dictionary, 0.05, tolerance=3e-12)
+    best = encode(*wide, tolerance=1e-11)
     worse = objective(*wide[:2], found.values.double(), 0.05) - objective(
         *wide[:2], best.values, 0.05
     )
-    assert (worse > 1e-14 * objective(*wide[:2], best.values, 0.05)).any()
+    assert (worse > 0).any()
     assert (worse <= found.gap.double() * (1 + 1e-6) + best.gap).all()
 
 
