@@ -34,6 +34,9 @@ class Bounded:
             self.left -= len(text)
         return len(text)
 
+    def close(self):
+        """Nothing: the stream is not the call's own."""
+
     def __getattr__(self, name):
         return getattr(self.stream, name)
 

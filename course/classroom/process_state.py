@@ -89,14 +89,16 @@ def kept():
 
 
 def public(place) -> dict:
-    """The public functions and classes of a module, or methods of a class."""
-    return {name: value for name, value in vars(place).items()
-            if callable(value) and not name.startswith("_")}  # fmt: skip
+    """What a module or a class defines, but for what begins with an underscore."""
+    return {name: value for name, value in vars(place).items() if not name.startswith("_")}
 
 
 def put_back(place, before: dict):
-    """Undo what was replaced or removed; what was added, as by an import, stays."""
-    now = vars(place)
+    """Undo what was replaced, removed or hidden; what was added, as by an import, stays."""
+    now = public(place)
     for name, value in before.items():
         if now.get(name) is not value:
             setattr(place, name, value)
+    for name in now.keys() - before.keys():
+        if any(name in vars(base) for base in getattr(place, "__mro__", ())[1:]):
+            delattr(place, name)
