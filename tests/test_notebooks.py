@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--maxfail=5", "--color=no")
+NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=180",
+         "--maxfail=5", "--color=no")  # fmt: skip
 IGNORED = "nbval-ignore-output"
 SHARE_COMPARED = 0.6
 

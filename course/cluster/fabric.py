@@ -1,20 +1,22 @@
 """Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, the
 machine of Coates et al. 2013, the Ethernet in a box of `course.worlds.netns.world`.
 
-Nodes that compute have an attribute `device` and are numbered in the order of ranks; `server` says
-in which machine they are.  Edges are cables of so much in each direction.
+Devices are numbered in the order of ranks; what their nodes and edges say is agreed in
+`course/worlds/simulator/routes.py`.
 """
 
 import networkx as nx
 
 from course.cluster.hardware import FDR, GTX_680, PCIE_3
+from course.worlds.simulator.routes import add_cable, add_device
 
 
 def one_switch(count: int, device, cable) -> nx.Graph:
     """`count` devices, each in a server of its own, on one switch: a message crosses two cables."""
     graph = nx.Graph()
     for number in range(count):
-        _plug(graph, f"gpu {number}", "switch", cable, device=device, server=number)
+        add_device(graph, f"gpu {number}", device, number)
+        add_cable(graph, f"gpu {number}", "switch", cable)
     return graph
 
 
@@ -26,8 +28,9 @@ def pcie_tree(switches: int, per_switch: int, device, cable=PCIE_3) -> nx.Graph:
     graph = nx.Graph()
     for number in range(switches * per_switch):
         switch = f"switch {number // per_switch}"
-        _plug(graph, f"gpu {number}", switch, cable, device=device, server=0)
-        _plug(graph, switch, "cpu", cable)
+        add_device(graph, f"gpu {number}", device, 0)
+        add_cable(graph, f"gpu {number}", switch, cable)
+        add_cable(graph, switch, "cpu", cable)
     return graph
 
 
@@ -46,10 +49,11 @@ def fat_tree(leaves: int, per_leaf: int, device, cable, oversubscription: float 
     graph = nx.Graph()
     for number in range(leaves * per_leaf):
         leaf = f"leaf {number // per_leaf}"
-        _plug(graph, f"gpu {number}", leaf, cable, device=device, server=number)
+        add_device(graph, f"gpu {number}", device, number)
+        add_cable(graph, f"gpu {number}", leaf, cable)
     for leaf in range(leaves):
         for spine in range(int(spines)):
-            _plug(graph, f"leaf {leaf}", f"spine {spine}", cable)
+            add_cable(graph, f"leaf {leaf}", f"spine {spine}", cable)
     return graph
 
 
@@ -62,9 +66,10 @@ def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
     graph = nx.Graph()
     for number in range(servers * per_server):
         server = number // per_server
-        _plug(graph, f"gpu {number}", f"server {server}", PCIE_3, device=GTX_680, server=server)
+        add_device(graph, f"gpu {number}", GTX_680, server)
+        add_cable(graph, f"gpu {number}", f"server {server}", PCIE_3)
     for server in range(servers):
-        _plug(graph, f"server {server}", "infiniband", FDR)
+        add_cable(graph, f"server {server}", "infiniband", FDR)
     return graph
 
 
@@ -74,13 +79,8 @@ def ethernet_box(hosts: int, ranks_per_host: int, device, inside, ethernet) -> n
     graph = nx.Graph()
     for rank in range(hosts * ranks_per_host):
         host = rank // ranks_per_host
-        _plug(graph, f"rank {rank}", f"host {host}", inside, device=device, server=host)
+        add_device(graph, f"rank {rank}", device, host)
+        add_cable(graph, f"rank {rank}", f"host {host}", inside)
     for host in range(hosts):
-        _plug(graph, f"host {host}", "switch", ethernet)
+        add_cable(graph, f"host {host}", "switch", ethernet)
     return graph
-
-
-def _plug(graph, one, other, cable, **attributes):
-    """Connect two nodes with a cable; `attributes` are those of the first."""
-    graph.add_node(one, **attributes)
-    graph.add_edge(one, other, latency_s=cable.latency_s, bytes_per_s=cable.bytes_per_s)

@@ -1,26 +1,19 @@
 """Collectives built from send and recv alone, named and shaped as in torch.distributed.
 
-A plan says who sends to whom in which round; the same plan is drawn, checked and run.  Parts may
-have different sizes on different ranks, and may be empty.
+A plan says who sends to whom in which round; the same plan is drawn, reckoned with, and run.
+Parts may have different sizes on different ranks, and may be empty.  Tensors that share memory do
+no harm where what is written there is not needed any more, and are refused otherwise.
 """
+
+import numbers
 
 import torch
 
-from course.collectives.reduction import called, in_one_piece, reduction
+from course.collectives.aliases import overwritten
+from course.collectives.reduction import Reduction, in_one_piece, op_name
+from course.collectives.ring import Step, all_gather_steps, reduce_scatter_steps
+from course.collectives.tree import binomial_tree, flat_tree, pass_down_tree, reduce_up_tree
 from course.comm.tensors import describe, required, writable
-
-
-def binomial_tree(p: int, root: int = 0) -> list[list[tuple[int, int]]]:
-    """Rounds of (from, to): in each, every rank that has the data passes it on to one that has not.
-
-    p = 8, root 0:   0→1 | 0→2 1→3 | 0→4 1→5 2→6 3→7
-    """
-    rounds, have = [], 1
-    while have < p:
-        pairs = [(i, i + have) for i in range(min(have, p - have))]
-        rounds.append([((a + root) % p, (b + root) % p) for a, b in pairs])
-        have *= 2
-    return rounds
 
 
 def broadcast(comm, x, root: int = 0):
@@ -28,15 +21,10 @@ def broadcast(comm, x, root: int = 0):
 
     Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
     """
-    _existing(comm, root)
+    root = _check_root(comm, root)
     required(x, "what is broadcast", comm.rank)
     with comm.collective("broadcast", x, root=root):
-        for number, pairs in enumerate(binomial_tree(comm.size, root)):
-            for src, dst in pairs:
-                if comm.rank == src:
-                    comm.send(x, dst, number)
-                elif comm.rank == dst:
-                    comm.recv(x, src, number)
+        pass_down_tree(comm, binomial_tree(comm.size, root), x)
 
 
 def reduce(comm, x, op="sum", root: int = 0):
@@ -45,25 +33,15 @@ def reduce(comm, x, op="sum", root: int = 0):
 
     Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
     """
-    _existing(comm, root)
-    how = reduction(op, required(x, "what is reduced", comm.rank).dtype)
-    with comm.collective("reduce", x, op=called(op), root=root), in_one_piece(x, comm.rank) as flat:
+    root = _check_root(comm, root)
+    reduction = Reduction.of(op, required(x, "what is reduced", comm.rank).dtype)
+    this_call = comm.collective("reduce", x, op=op_name(op), root=root)
+    with this_call, in_one_piece(x, comm.rank) as flat:
         mine = flat if comm.rank == root else flat.clone()
-        climb(comm, how.before(mine, comm.size), how, root)
+        reduction.before(mine, comm.size)
+        reduce_up_tree(comm, binomial_tree(comm.size, root), mine, reduction)
         if comm.rank == root:
-            how.after(mine, comm.size)
-
-
-def climb(comm, mine, how, root: int = 0):
-    """Combine `mine` [n] of all ranks into `root`'s, up a binomial tree; all change."""
-    theirs = torch.empty_like(mine)
-    for number, pairs in reversed(list(enumerate(binomial_tree(comm.size, root)))):
-        for dst, src in pairs:
-            if comm.rank == src:
-                comm.send(mine, dst, number)
-            elif comm.rank == dst:
-                comm.recv(theirs, src, number)
-                how.combine(mine, theirs)
+            reduction.after(mine, comm.size)
 
 
 def scatter(comm, out, parts=None, root: int = 0):
@@ -71,15 +49,16 @@ def scatter(comm, out, parts=None, root: int = 0):
 
     Cost: p - 1 steps; rank `root` sends all parts but its own.
     """
-    _existing(comm, root)
+    root = _check_root(comm, root)
     with comm.collective("scatter", root=root):
         if comm.rank != root:
             return comm.recv(out, root)
-        _one_a_rank(comm, parts, "parts")
-        handles = [comm.isend(parts[r], r) for r in range(comm.size) if r != root]
-        _keep(comm, out, parts[root])
+        _check_parts(comm, parts, "parts")
+        _check_fits(comm, out, parts[root])
+        handles = [comm.isend(parts[r], r) for [(_, r)] in flat_tree(comm.size, root)]
         for handle in handles:
             handle.wait()
+        _copy_own(comm, out, parts[root])  # not before: `out` may be one of the parts
 
 
 def gather(comm, x, outs=None, root: int = 0):
@@ -87,13 +66,14 @@ def gather(comm, x, outs=None, root: int = 0):
 
     Cost: p - 1 steps; every rank but `root` sends its n bytes.
     """
-    _existing(comm, root)
+    root = _check_root(comm, root)
     with comm.collective("gather", root=root):
         if comm.rank != root:
             return comm.send(x, root)
-        _one_a_rank(comm, outs, "outs")
-        handles = [comm.irecv(outs[r], r) for r in range(comm.size) if r != root]
-        _keep(comm, outs[root], x)
+        _check_parts(comm, outs, "outs")
+        overwritten(comm.rank, outs)
+        _copy_own(comm, outs[root], x)  # not later: `x` may be one of the other outs
+        handles = [comm.irecv(outs[r], r) for [(_, r)] in flat_tree(comm.size, root)]
         for handle in handles:
             handle.wait()
 
@@ -104,13 +84,13 @@ def all_gather(comm, outs, x):
     Each rank passes on to its right what came from its left.
     Cost: p - 1 steps; a rank sends all parts but its right neighbour's.
     """
-    _one_a_rank(comm, outs, "outs")
+    _check_parts(comm, outs, "outs")
+    overwritten(comm.rank, outs)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     with comm.collective("all_gather", *outs):
-        _keep(comm, outs[comm.rank], x)
-        for step in range(comm.size - 1):
-            mine, theirs = (comm.rank - step) % comm.size, (comm.rank - step - 1) % comm.size
-            comm.exchange(outs[mine], right, outs[theirs], left, tag=step)
+        _copy_own(comm, outs[comm.rank], x)
+        for number, step in enumerate(all_gather_steps(comm.size, comm.rank)):
+            comm.exchange(outs[step.send], right, outs[step.receive], left, tag=number)
 
 
 def reduce_scatter(comm, out, parts, op="sum"):
@@ -119,42 +99,57 @@ def reduce_scatter(comm, out, parts, op="sum"):
     Partial results travel round the ring; each rank adds its own contribution.
     Cost: p - 1 steps; a rank sends all parts but its own.
     """
-    _one_a_rank(comm, parts, "parts")
-    _fitting(comm, out, parts[comm.rank])
-    combine, before, after = reduction(op, parts[comm.rank].dtype)
+    _check_parts(comm, parts, "parts")
+    _check_fits(comm, out, parts[comm.rank])
+    combine, before, after = Reduction.of(op, parts[comm.rank].dtype)
     parts = [part.detach() for part in parts]
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    with comm.collective("reduce_scatter", *parts, op=called(op)):
+    with comm.collective("reduce_scatter", *parts, op=op_name(op)):
         mine = before(parts[left].clone(), comm.size)
-        for step in range(comm.size - 1):
-            part = parts[(comm.rank - 2 - step) % comm.size]
+        for number, step in enumerate(reduce_scatter_steps(comm.size, comm.rank)):
+            part = parts[step.receive]
             theirs = torch.empty_like(part)
-            comm.exchange(mine, right, theirs, left, tag=step)
+            comm.exchange(mine, right, theirs, left, tag=number)
             mine = before(part.clone(), comm.size)
             combine(mine, theirs)
-        _keep(comm, out, after(mine, comm.size))
+        _copy_own(comm, out, after(mine, comm.size))
+
+
+def pairwise_steps(p: int, rank: int) -> list[Step]:
+    """Whose part `rank` sends, to that rank itself, and from whom it receives: in step s to the
+    rank s places further, from the one s places back."""
+    return [Step((rank + s) % p, (rank - s) % p, False) for s in range(1, p)]
 
 
 def all_to_all(comm, outs, parts):
     """Send part r of `parts` to rank r, and receive rank r's part for this rank in outs[r].
 
+    Parts that share memory with an out are copied before (`all_to_all(comm, x, x)` works).
     Cost: p - 1 steps, in step s with the ranks s further and s back; all parts but one's own.
     """
-    _one_a_rank(comm, parts, "parts")
-    _one_a_rank(comm, outs, "outs")
+    _check_parts(comm, parts, "parts")
+    _check_parts(comm, outs, "outs")
+    copied = overwritten(comm.rank, outs, parts)
+    parts = [part.detach().clone() if r in copied else part for r, part in enumerate(parts)]
     with comm.collective("all_to_all"):
-        _keep(comm, outs[comm.rank], parts[comm.rank])
-        for step in range(1, comm.size):
-            dst, src = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
-            comm.exchange(parts[dst], dst, outs[src], src, tag=step)
+        _copy_own(comm, outs[comm.rank], parts[comm.rank])
+        for number, step in enumerate(pairwise_steps(comm.size, comm.rank), start=1):
+            out = outs[step.receive]
+            comm.exchange(parts[step.send], step.send, out, step.receive, tag=number)
 
 
-def _existing(comm, root):
-    if not (isinstance(root, int) and 0 <= root < comm.size):
+def is_whole(number) -> bool:
+    """Whether it is a whole number of any type, but no truth value."""
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
+def _check_root(comm, root) -> int:
+    if not (is_whole(root) and 0 <= root < comm.size):
         raise ValueError(f"rank {comm.rank}: no root {root!r} among {comm.size} ranks")
+    return int(root)
 
 
-def _one_a_rank(comm, tensors, role):
+def _check_parts(comm, tensors, role):
     count = len(tensors) if hasattr(tensors, "__len__") else tensors
     if count != comm.size:
         raise ValueError(f"rank {comm.rank}: {role} must hold {comm.size} tensors, not {count!r}")
@@ -162,12 +157,13 @@ def _one_a_rank(comm, tensors, role):
         required(tensor, f"each of {role}", comm.rank)
 
 
-def _keep(comm, out, x):
+def _copy_own(comm, out, x):
     """Copy one's own part, which no message carries, by the rules of a message."""
-    _fitting(comm, out, x).detach().copy_(x.detach().reshape(out.shape))
+    x = x.detach().reshape(_check_fits(comm, out, x).shape)
+    out.detach().copy_(x.clone() if overwritten(comm.rank, [out], [x]) else x)
 
 
-def _fitting(comm, out, x):
+def _check_fits(comm, out, x):
     required(x, "its own part", comm.rank)
     if (x.dtype, x.numel()) != (writable(out, comm.rank).dtype, out.numel()):
         mine, place = (describe(tensor.dtype, tensor.shape) for tensor in (x, out))

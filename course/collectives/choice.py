@@ -5,7 +5,7 @@ import functools
 from typing import NamedTuple
 
 from course.collectives import cost
-from course.collectives.hierarchical import rings
+from course.collectives.hierarchical import ranks_by_node
 
 
 class Link(NamedTuple):
@@ -27,7 +27,7 @@ class Fabric(NamedTuple):
 
 
 # Processes of one machine as measured on two cores; hosts a 1 Gb/s Ethernet apart.
-HERE = Fabric(Link(80e-6, 2.5e-10), Link(150e-6, 8.3e-9), Link(40e-6, 7e-11), 7e-11)
+THIS_MACHINE = Fabric(Link(80e-6, 2.5e-10), Link(150e-6, 8.3e-9), Link(40e-6, 7e-11), 7e-11)
 
 
 class Choice(NamedTuple):
@@ -39,7 +39,9 @@ class Choice(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric = HERE) -> Choice:
+def choose(
+    nodes: tuple, elements: int, element_bytes: int, fabric: Fabric = THIS_MACHINE
+) -> Choice:
     """The fastest all-reduce of so many elements on ranks on these `nodes`.
 
     Where several ranks of several nodes all send in the same step, each step but the hierarchical
@@ -63,16 +65,16 @@ def predicted(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric) -
         "ring": cost.ring_all_reduce(p, *sizes),
         "halving_doubling": cost.halving_doubling_all_reduce(p, *sizes),
     }
-    everywhere = rings(nodes)
-    (alpha, beta), gamma = fabric.across if len(everywhere) > 1 else fabric.inside, fabric[3]
-    in_a_row = sum(here != there for here, there in zip(nodes, nodes[1:])) == len(everywhere) - 1
-    crowd = max(map(len, everywhere)) if len(everywhere) > 1 else 1
-    seconds = {name: it.seconds(alpha, beta * (1 if name == "ring" and in_a_row else crowd), gamma)
-               for name, it in costs.items()}  # fmt: skip
+    rings, gamma = ranks_by_node(nodes), fabric.gamma_s_per_byte
+    alpha, beta = fabric.across if len(rings) > 1 else fabric.inside
+    contiguous = sum(here != there for here, there in zip(nodes, nodes[1:])) == len(rings) - 1
+    ranks_per_adapter = max(map(len, rings)) if len(rings) > 1 else 1
+    sharing = dict.fromkeys(costs, ranks_per_adapter) | ({"ring": 1} if contiguous else {})
+    seconds = {name: costs[name].seconds(alpha, beta * sharing[name], gamma) for name in costs}
     seconds["halving_doubling"] += 2 * nbytes * gamma  # it turns the tensor, and back
     near = fabric.memory or fabric.inside
     inside = cost.inside_by_memory if fabric.memory else cost.inside_nodes
-    owners = min(map(len, everywhere))  # who send across at once
-    across = cost.across_nodes(nodes, *sizes).seconds(alpha, fabric.across[1] * owners, gamma)
+    shared_beta = fabric.across.beta_s_per_byte * min(map(len, rings))  # owners send at once
+    across = cost.across_nodes(nodes, *sizes).seconds(alpha, shared_beta, gamma)
     seconds["hierarchical"] = inside(nodes, *sizes).seconds(*near, gamma) + across
     return seconds

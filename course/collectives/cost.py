@@ -1,12 +1,13 @@
 """What each collective should cost, by formula: steps, bytes and messages a rank, seconds.
 
 The model: a message of n bytes takes alpha + n beta seconds, combining n bytes n gamma; a rank
-sends one message and receives one at a time.  p ranks; lg is the logarithm to base 2.
+sends one message and receives one at a time.  p ranks; lg is the logarithm to base 2.  What each
+rank sends is counted in the plans that run; the longest way through them is a formula.
 
 Seconds are those of an imagined cluster of one switch (`simulated`), where messages that leave or
-reach a rank at the same time share its link, but pay alpha side by side: `at_once` says how many
-do.  The literature counts one alpha a step: `cost._replace(at_once=0)`. Source: Thakur,
-Rabenseifner & Gropp 2005; Patarasuk & Yuan 2009 (ring).
+reach a rank at the same time share its link, but pay alpha side by side: `overlapped_alphas` says
+how many do.  The literature counts one alpha a step: `cost._replace(overlapped_alphas=0)`.
+Source: Thakur, Rabenseifner & Gropp 2005; Patarasuk & Yuan 2009 (ring).
 """
 
 import math
@@ -14,8 +15,16 @@ import random
 import statistics
 from typing import NamedTuple
 
-from course.collectives.doubling import halvings, meetings
-from course.collectives.hierarchical import owner, rings
+from course.collectives.basic import pairwise_steps
+from course.collectives.doubling import doubling_schedule, halvings
+from course.collectives.hierarchical import HEADER_BYTES, owner, ranks_by_node
+from course.collectives.ring import (
+    all_gather_steps,
+    chunk_lengths,
+    reduce_scatter_steps,
+    ring_steps,
+)
+from course.collectives.tree import binomial_tree, flat_tree
 from course.comm.transport import NODE_MEMORY_BYTES
 
 
@@ -28,18 +37,32 @@ class Cost(NamedTuple):
     sent_messages: list
     path_bytes: float
     combined_bytes: float = 0.0
-    at_once: int = 0
+    overlapped_alphas: int = 0
 
     def seconds(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
         """alpha seconds a message, beta a byte sent, gamma a byte combined."""
-        alphas = self.steps - self.at_once
+        alphas = self.steps - self.overlapped_alphas
         return alphas * alpha + self.path_bytes * beta + self.combined_bytes * gamma
 
     def then(self, other: "Cost") -> "Cost":
         """The cost of both calls, one after the other."""
-        both = zip(self, other)
-        return Cost(*[[x + y for x, y in zip(a, b)] if isinstance(a, list) else a + b
-                      for a, b in both])  # fmt: skip
+        return Cost(
+            self.steps + other.steps,
+            [a + b for a, b in zip(self.sent_bytes, other.sent_bytes)],
+            [a + b for a, b in zip(self.sent_messages, other.sent_messages)],
+            self.path_bytes + other.path_bytes,
+            self.combined_bytes + other.combined_bytes,
+            self.overlapped_alphas + other.overlapped_alphas,
+        )
+
+
+def sent(p: int, messages) -> tuple[list, list]:
+    """Bytes and messages that each of p ranks sends, of `messages` [(source, bytes), ...]."""
+    sent_bytes, sent_messages = [0] * p, [0] * p
+    for src, nbytes in messages:
+        sent_bytes[src] += nbytes
+        sent_messages[src] += 1
+    return sent_bytes, sent_messages
 
 
 def levels(p: int) -> int:
@@ -49,9 +72,9 @@ def levels(p: int) -> int:
 
 def broadcast(p: int, nbytes: int, root: int = 0) -> Cost:
     """ceil(lg p)(alpha + n beta), down a binomial tree."""
-    children = [_children((rank - root) % p, p) for rank in range(p)]
-    sent = [nbytes * count for count in children]
-    return Cost(levels(p), sent, children, levels(p) * nbytes)
+    tree = binomial_tree(p, root)
+    down = sent(p, ((src, nbytes) for pairs in tree for src, _ in pairs))
+    return Cost(len(tree), *down, len(tree) * nbytes)
 
 
 def reduce(p: int, nbytes: int, root: int = 0) -> Cost:
@@ -60,55 +83,56 @@ def reduce(p: int, nbytes: int, root: int = 0) -> Cost:
     At p != 2^k one alpha less, since a rank without children need not wait for its turn; at
     p = 2^k + 1 the tree is even faster than that if messages are long.
     """
-    messages = [int(rank != root) for rank in range(p)]
-    path, at_once = levels(p) * nbytes, levels(p) - (p.bit_length() - 1)
-    return Cost(levels(p), [nbytes * m for m in messages], messages, path, path, at_once)
+    tree = binomial_tree(p, root)
+    up = sent(p, ((dst, nbytes) for pairs in tree for _, dst in pairs))
+    path, overlapped = len(tree) * nbytes, len(tree) - (p.bit_length() - 1)
+    return Cost(len(tree), *up, path, path, overlapped)
 
 
 def scatter(part_bytes: list, root: int = 0) -> Cost:
     """alpha + (n - root's part) beta, as all parts leave at once.  Literature: (p-1) alpha."""
-    p, out = len(part_bytes), sum(part_bytes) - part_bytes[root]
-    sent = [out if rank == root else 0 for rank in range(p)]
-    messages = [(p - 1) * (rank == root) for rank in range(p)]
-    return Cost(p - 1, sent, messages, out, at_once=max(0, p - 2))
+    p = len(part_bytes)
+    down = sent(p, ((root, part_bytes[dst]) for [(_, dst)] in flat_tree(p, root)))
+    return Cost(p - 1, *down, sum(down[0]), overlapped_alphas=max(0, p - 2))
 
 
 def gather(part_bytes: list, root: int = 0) -> Cost:
     """alpha + (n - root's part) beta, as all parts come at once.  Literature: (p-1) alpha."""
     p = len(part_bytes)
-    sent = [0 if rank == root else part_bytes[rank] for rank in range(p)]
-    messages = [int(rank != root) for rank in range(p)]
-    return Cost(p - 1, sent, messages, sum(sent), at_once=max(0, p - 2))
+    up = sent(p, ((src, part_bytes[src]) for [(_, src)] in flat_tree(p, root)))
+    return Cost(p - 1, *up, sum(up[0]), overlapped_alphas=max(0, p - 2))
 
 
 def all_gather(part_bytes: list) -> Cost:
     """(p-1) alpha + n(p-1)/p beta for equal parts, round the ring."""
-    p, total = len(part_bytes), sum(part_bytes)
-    sent = [total - part_bytes[(rank + 1) % p] for rank in range(p)]
-    return Cost(p - 1, sent, [p - 1] * p, (p - 1) * max(part_bytes))
+    p = len(part_bytes)
+    passed = sent(p, ((r, part_bytes[s.send]) for r in range(p) for s in all_gather_steps(p, r)))
+    return Cost(p - 1, *passed, (p - 1) * max(part_bytes))
 
 
 def reduce_scatter(part_bytes: list) -> Cost:
     """(p-1) alpha + n(p-1)/p (beta + gamma) for equal parts, round the ring."""
-    p, total = len(part_bytes), sum(part_bytes)
+    p = len(part_bytes)
+    added = sent(p, ((r, part_bytes[s.send]) for r in range(p) for s in reduce_scatter_steps(p, r)))
     path = (p - 1) * max(part_bytes)
-    return Cost(p - 1, [total - part for part in part_bytes], [p - 1] * p, path, path)
+    return Cost(p - 1, *added, path, path)
 
 
 def all_to_all(part_bytes: list) -> Cost:
     """(p-1)(alpha + n/p beta) for equal parts; part_bytes[src][dst]."""
     p = len(part_bytes)
-    sent = [sum(row) - row[rank] for rank, row in enumerate(part_bytes)]
-    widest = [max(part_bytes[r][(r + s) % p] for r in range(p)) for s in range(1, p)]
-    return Cost(p - 1, sent, [p - 1] * p, sum(widest))
+    rows = [[row[step.send] for step in pairwise_steps(p, src)]
+            for src, row in enumerate(part_bytes)]  # fmt: skip
+    exchanged = sent(p, ((src, nbytes) for src, row in enumerate(rows) for nbytes in row))
+    return Cost(p - 1, *exchanged, sum(map(max, zip(*rows))))
 
 
 def flat_all_reduce(p: int, nbytes: int) -> Cost:
     """p alpha + 2(p-1) n beta + (p-1) n gamma, by way of rank 0, which hears all others at once.
     Literature: 2(p-1) alpha."""
-    messages = [p - 1] + [1] * (p - 1)
-    sent, path = [nbytes * m for m in messages], 2 * (p - 1) * nbytes
-    return Cost(2 * (p - 1), sent, messages, path, (p - 1) * nbytes, max(0, p - 2))
+    up_and_down = sent(p, ((rank, nbytes) for [pair] in flat_tree(p) for rank in pair))
+    path = 2 * (p - 1) * nbytes
+    return Cost(2 * (p - 1), *up_and_down, path, path / 2, max(0, p - 2))
 
 
 def tree_all_reduce(p: int, nbytes: int) -> Cost:
@@ -123,35 +147,39 @@ def recursive_doubling_all_reduce(p: int, nbytes: int) -> Cost:
     takes in a neighbour's tensor while its next partner is sending already, over the same link.
     Of long messages (n beta > alpha) more than one meet there, and it takes longer still.
     """
-    plan = [meetings(p, rank) for rank in range(p)]
-    messages = [sum(meeting.gives for meeting in mine) for mine in plan]
-    longest = max(plan, key=len)
+    plans = [doubling_schedule(p, rank) for rank in range(p)]
+    exchanged = sent(p, ((r, nbytes) for r, plan in enumerate(plans) for x in plan if x.sends))
+    longest = max(plans, key=len)
     path = (len(longest) + (p & (p - 1) > 0)) * nbytes
-    combined = sum(meeting.add for meeting in longest) * nbytes
-    return Cost(len(longest), [nbytes * m for m in messages], messages, path, combined)
+    combined = sum(exchange.add for exchange in longest) * nbytes
+    return Cost(len(longest), *exchanged, path, combined)
 
 
-def ring_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
+def ring_all_reduce(p: int, elements: int, element_bytes: int, segment: int = 0) -> Cost:
     """2(p-1) alpha + 2n(p-1)/p beta + n(p-1)/p gamma.
 
-    Messages: if no chunk is longer than a segment.
+    segment: how many elements a message has at most (0: a chunk is one message); what is cut takes
+    less time than the formula says.  Where p does not divide n, some chunks are one element longer,
+    and the imagined cluster takes longer by up to twice their share, since a message begins while
+    the link still carries the end of the one before.
     """
-    sizes = chunk_bytes(p, elements, element_bytes)
-    sent = [2 * sum(sizes) - sizes[(r + 1) % p] - sizes[(r + 2) % p] for r in range(p)]
-    path = (p - 1) * max(sizes)
-    return Cost(2 * (p - 1), sent, [2 * (p - 1)] * p, 2 * path, path)
+    lengths = chunk_lengths(elements, p)
+    lists = [_segment_bytes(length, segment or length, element_bytes) for length in lengths]
+    steps = ((rank, step) for rank in range(p) for step in ring_steps(p, rank))
+    passed = sent(p, ((rank, nbytes) for rank, step in steps for nbytes in lists[step.send]))
+    path = (p - 1) * max(lengths) * element_bytes
+    return Cost(2 * (p - 1), *passed, 2 * path, path)
 
 
 def halving_doubling_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
     """2 ceil(lg p) alpha + 2n(p-1)/p beta + n(p-1)/p gamma, for any p."""
-    sizes = chunk_bytes(p, elements, element_bytes)
-    sent, path = [0] * p, 0
+    sizes, messages, path = _chunk_bytes(p, elements, element_bytes), [], 0
     for have, keep in halvings(p):
         kept = [sum(sizes[(rank + i) % p] for i in range(have - keep)) for rank in range(p)]
-        sent = [sent[rank] + kept[(rank + keep) % p] + kept[rank] for rank in range(p)]
+        messages += [((rank - keep) % p, kept[rank]) for rank in range(p)]  # and back again:
+        messages += enumerate(kept)
         path += max(kept)
-    steps = 2 * len(halvings(p))
-    return Cost(steps, sent, [steps] * p, 2 * path, path)
+    return Cost(2 * len(halvings(p)), *sent(p, messages), 2 * path, path)
 
 
 def hierarchical_all_reduce(nodes, elements: int, element_bytes: int) -> Cost:
@@ -168,57 +196,54 @@ def hierarchical_all_reduce(nodes, elements: int, element_bytes: int) -> Cost:
 def inside_nodes(nodes, elements: int, element_bytes: int) -> Cost:
     """2(G-1)(alpha + n/g beta) + (G-1) n/g gamma, where the largest node has G ranks and the
     smallest g: half of it before what goes across, half after it."""
-    everywhere = rings(nodes)
-    chunks = chunk_bytes(min(map(len, everywhere)), elements, element_bytes)
-    sent, messages = [0] * len(nodes), [0] * len(nodes)
-    for ring in everywhere:
+    rings, messages = ranks_by_node(nodes), []
+    chunks = _chunk_bytes(min(map(len, rings)), elements, element_bytes)
+    for ring in rings:
         parts = chunks + [0] * (len(ring) - len(chunks))
         for me, rank in enumerate(ring):
-            kept = parts[(me + 1) % len(ring)] + parts[(me + 2) % len(ring)]
-            messages[rank], most = 2 * (len(ring) - 1), len(ring) > 1
-            sent[rank] = most * (2 * sum(parts) - kept)
-    steps = max(messages)
-    return Cost(steps, sent, messages, steps * chunks[0], steps * chunks[0] / 2)
+            messages += [(rank, parts[step.send]) for step in ring_steps(len(ring), me)]
+    steps = 2 * (max(map(len, rings)) - 1)
+    return Cost(steps, *sent(len(nodes), messages), steps * chunks[0], steps * chunks[0] / 2)
 
 
 def inside_by_memory(nodes, elements: int, element_bytes: int) -> Cost:
     """The same through memory that the ranks of a node share: nothing is sent.
 
-    Steps are meetings, two for every piece that the memory holds and one at the end; path_bytes
+    Steps are barriers, two for every piece that the memory holds and one at the end; path_bytes
     are copied: what others own in and out, and what a rank owns itself, n/g, once.
     """
-    everywhere, nbytes = rings(nodes), elements * element_bytes
-    widest, count = max(map(len, everywhere)), min(map(len, everywhere))
-    nothing, pieces = [0] * len(nodes), math.ceil(2 * nbytes / NODE_MEMORY_BYTES)
+    rings, nbytes = ranks_by_node(nodes), elements * element_bytes
+    widest, count = max(map(len, rings)), min(map(len, rings))
+    nothing, half = [0] * len(nodes), NODE_MEMORY_BYTES // 2 - HEADER_BYTES
     if widest == 1 or not elements:
         return Cost(0, nothing, nothing, 0)
     copied = nbytes * (2 if widest > count else (2 * count - 1) / count)
     combined = nbytes * (widest - 1) / count
-    return Cost(2 * pieces + 1, nothing, nothing, copied, combined)
+    return Cost(2 * math.ceil(nbytes / half) + 1, nothing, nothing, copied, combined)
 
 
 def across_nodes(nodes, elements: int, element_bytes: int) -> Cost:
     """2(N-1) alpha + 2n/g (N-1)/N beta + n/g (N-1)/N gamma, of N nodes, the smallest of g ranks."""
-    everywhere = rings(nodes)
-    count, p = min(map(len, everywhere)), len(everywhere)
-    sent, messages, path = [0] * len(nodes), [0] * len(nodes), 0
-    for chunk, nbytes in enumerate(chunk_bytes(count, elements, element_bytes)):
-        one = ring_all_reduce(p, nbytes // element_bytes, element_bytes)
+    rings = ranks_by_node(nodes)
+    count, p = min(map(len, rings)), len(rings)
+    sent_bytes, sent_messages, path = [0] * len(nodes), [0] * len(nodes), 0
+    for chunk, length in enumerate(chunk_lengths(elements, count)):
+        one = ring_all_reduce(p, length, element_bytes)
         path = max(path, one.path_bytes)
-        for number, ring in enumerate(everywhere):
-            sent[owner(ring, chunk)] = one.sent_bytes[number]
-            messages[owner(ring, chunk)] = one.steps
-    return Cost(2 * (p - 1), sent, messages, path, path / 2)
+        for number, ring in enumerate(rings):
+            sent_bytes[owner(ring, chunk)] = one.sent_bytes[number]
+            sent_messages[owner(ring, chunk)] = one.sent_messages[number]
+    return Cost(2 * (p - 1), sent_bytes, sent_messages, path, path / 2)
 
 
-def chunk_bytes(p: int, elements: int, element_bytes: int) -> list[int]:
-    """A tensor cut in p chunks: the first (elements mod p) are one element longer."""
-    return [element_bytes * (elements // p + (c < elements % p)) for c in range(p)]
+def _chunk_bytes(p: int, elements: int, element_bytes: int) -> list[int]:
+    return [element_bytes * length for length in chunk_lengths(elements, p)]
 
 
-def _children(rank: int, p: int) -> int:
-    """How many ranks a rank of a binomial tree with root 0 sends to."""
-    return sum(rank < 2**k and rank + 2**k < p for k in range(levels(p)))
+def _segment_bytes(length: int, segment: int, element_bytes: int) -> list[int]:
+    """The bytes of the messages that a chunk of `length` elements goes in; one if it is empty."""
+    whole, rest = divmod(length, segment or 1)
+    return [segment * element_bytes] * whole + [rest * element_bytes] * (rest > 0 or not whole)
 
 
 # Measured: seconds of messages, and what they say of a link
@@ -248,7 +273,7 @@ def fit(samples, *, draws: int = 200, seed: int = 0) -> Fit:
         raise ValueError(f"a line needs messages of two lengths at least, not of {[*by_length]}")
     again = [_line({n: generator.choices(times, k=len(times)) for n, times in by_length.items()})
              for _ in range(draws)]  # fmt: skip
-    return Fit(*_line(by_length), *[_middle(values) for values in zip(*again)])
+    return Fit(*_line(by_length), *[_central_interval(values) for values in zip(*again)])
 
 
 def _line(by_length) -> tuple:
@@ -261,7 +286,7 @@ def _line(by_length) -> tuple:
     return min(lines, key=lambda ab: sum(abs(ab[0] + n * ab[1] - t) / t for n, t in points))
 
 
-def _middle(values, share=0.9) -> tuple:
+def _central_interval(values, share=0.9) -> tuple:
     values, cut = sorted(values), round(len(values) * (1 - share) / 2)
     return values[cut], values[-1 - cut]
 

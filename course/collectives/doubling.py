@@ -9,21 +9,21 @@ import torch
 from course.collectives.ring import chunk_lengths
 
 
-class Meeting(NamedTuple):
-    """One step of one rank: it gives its tensor to `peer`, takes the peer's, or both; what it
-    takes is added to its own or replaces it."""
+class Exchange(NamedTuple):
+    """One step of one rank: it sends its tensor to `peer`, receives the peer's, or both; what it
+    receives is added to its own or replaces it."""
 
     peer: int
-    gives: bool
-    takes: bool
+    sends: bool
+    receives: bool
     add: bool
 
 
-def meetings(p: int, rank: int) -> list[Meeting]:
-    """Whom `rank` meets in recursive doubling: partners at distance 1, 2, 4, ...
+def doubling_schedule(p: int, rank: int) -> list[Exchange]:
+    """The partners of `rank` in recursive doubling, at distance 1, 2, 4, ...
 
-    Of p = 2^k + e ranks the first e even ones give their tensors to their right neighbours, which
-    bring them the result.
+    Of p = 2^k + e ranks the first e with even numbers send their tensors to their right neighbours
+    before the others begin, and receive the result from them at the end.
 
     p = 6:   0→1 2→3 | 1↔3 4↔5 | 1↔4 3↔5 | 0←1 2←3
     """
@@ -31,40 +31,41 @@ def meetings(p: int, rank: int) -> list[Meeting]:
     extra = p - few
     folded = rank < 2 * extra
     if folded and rank % 2 == 0:
-        return [Meeting(rank + 1, True, False, False), Meeting(rank + 1, False, True, False)]
+        return [Exchange(rank + 1, True, False, False), Exchange(rank + 1, False, True, False)]
     number = rank // 2 if folded else rank - extra
     partners = [number ^ (1 << k) for k in range(few.bit_length() - 1)]
-    among = [Meeting(2 * i + 1 if i < extra else i + extra, True, True, True) for i in partners]
+    among = [Exchange(2 * i + 1 if i < extra else i + extra, True, True, True) for i in partners]
     if not folded:
         return among
-    return [Meeting(rank - 1, False, True, True), *among, Meeting(rank - 1, True, False, False)]
+    return [Exchange(rank - 1, False, True, True), *among, Exchange(rank - 1, True, False, False)]
 
 
-def by_recursive_doubling(comm, flat, how, segment):
-    """All-reduce of whole tensors: each meeting doubles how many ranks' tensors are in the sum.
+def by_recursive_doubling(comm, flat, reduction):
+    """All-reduce of whole tensors: each exchange doubles how many ranks' tensors are in the sum.
 
-    Both partners put the lower rank's sum on the left, so that all get the same bits.
+    Both partners combine the sum of the lower rank with that of the higher one, in this order: so
+    all ranks get the same bits.
     """
-    mine, theirs = how.before(flat, comm.size), torch.empty_like(flat)
-    for peer, gives, takes, add in meetings(comm.size, comm.rank):
-        if gives and takes:
+    mine, theirs = reduction.before(flat, comm.size), torch.empty_like(flat)
+    for peer, sends, receives, add in doubling_schedule(comm.size, comm.rank):
+        if sends and receives:
             comm.exchange(mine, peer, theirs, peer)
-        elif gives:
+        elif sends:
             comm.send(mine, peer)
         else:
             comm.recv(theirs, peer)
-        if takes and (not add or peer < comm.rank):
+        if receives and (not add or peer < comm.rank):
             mine, theirs = theirs, mine
-        if takes and add:
-            how.combine(mine, theirs)
-    how.after(mine, comm.size)
+        if receives and add:
+            reduction.combine(mine, theirs)
+    reduction.after(mine, comm.size)
     if mine is not flat:
         flat.copy_(mine)
 
 
 class Halving(NamedTuple):
-    """A step that leaves each rank with the first `keep` of its `have` chunks, counted from its
-    own one on: the rest goes to the rank that is `keep` further."""
+    """A step in which each rank keeps the first `keep` of its `have` chunks, counted from its own
+    chunk on, and sends the rest to the rank whose number is larger by `keep`."""
 
     have: int
     keep: int
@@ -82,13 +83,13 @@ def halvings(p: int) -> list[Halving]:
     return steps
 
 
-def by_halving_doubling(comm, flat, how, segment):
+def by_halving_doubling(comm, flat, reduction):
     """All-reduce by halving until each rank holds one finished chunk, and the same way back.
 
     Source: Rabenseifner 2004; for any number of ranks: Träff 2024 (arXiv:2410.14234).
     """
     p, me = comm.size, comm.rank
-    lengths = chunk_lengths(len(how.before(flat, p)), p)
+    lengths = chunk_lengths(len(reduction.before(flat, p)), p)
     start = sum(lengths[:me])
     ends = [0, *accumulate(lengths[me:] + lengths[:me])]  # of the chunks from its own one on
     mine = torch.cat([flat[start:], flat[:start]]) if me else flat
@@ -97,8 +98,8 @@ def by_halving_doubling(comm, flat, how, segment):
         kept = mine[: ends[have - keep]]
         landing = scratch[: len(kept)]
         comm.exchange(mine[ends[keep] : ends[have]], (me + keep) % p, landing, (me - keep) % p)
-        how.combine(kept, landing)
-    how.after(mine[: ends[1]], p)
+        reduction.combine(kept, landing)
+    reduction.after(mine[: ends[1]], p)
     for have, keep in reversed(halvings(p)):
         rest = mine[ends[keep] : ends[have]]
         comm.exchange(mine[: ends[have - keep]], (me - keep) % p, rest, (me + keep) % p)

@@ -31,42 +31,52 @@ def ring_steps(p: int, rank: int) -> list[Step]:
     return adding + passing
 
 
-def by_ring(comm, flat, how, segment):
-    """Ring all-reduce of `flat` [n] in segments of `segment` elements (None: of `fitting` ones)."""
-    how.before(flat, comm.size)
-    around(comm, range(comm.size), flat, how, segment)
+def reduce_scatter_steps(p: int, rank: int) -> list[Step]:
+    """The steps of the ring that add, numbered so that `rank` ends with its own part."""
+    return ring_steps(p, rank - 1)[: p - 1]
 
 
-def around(comm, ring, flat, how, segment):
-    """Reduce `flat` [n] over the ranks of `ring`; what is final is told to `how.after`."""
+def all_gather_steps(p: int, rank: int) -> list[Step]:
+    """The steps of the ring that pass on, numbered so that `rank` begins with its own part."""
+    return ring_steps(p, rank - 1)[p - 1 :]
+
+
+def by_ring(comm, flat, reduction, segment=None):
+    """Ring all-reduce of `flat` [n] in segments of `segment` elements (None: `segment_length`)."""
+    reduction.before(flat, comm.size)
+    ring_all_reduce(comm, range(comm.size), flat, reduction, segment)
+
+
+def ring_all_reduce(comm, ring, flat, reduction, segment):
+    """Reduce `flat` [n] over the ranks of `ring`; `reduction.after` gets what is final."""
     if len(ring) == 1:
-        return how.after(flat, comm.size)
+        return reduction.after(flat, comm.size)
     steps = ring_steps(len(ring), ring.index(comm.rank))
     chunks = flat.split(chunk_lengths(len(flat), len(ring)))
-    pass_on(comm, ring, steps, chunks, how, segment)
+    run_ring(comm, ring, steps, chunks, reduction, segment)
 
 
-def pass_on(comm, ring, steps, chunks, how, segment):
+def run_ring(comm, ring, steps, chunks, reduction, segment):
     """Do these steps, with a chunk of any length for each rank of the ring; a segment goes on to
     the right while the next one is still arriving from the left."""
     me = ring.index(comm.rank)
     right, left = ring[(me + 1) % len(ring)], ring[me - 1]
-    segment = segment or fitting(chunks, {comm.nodes[rank] for rank in ring})
+    segment = segment or segment_length(chunks, {comm.nodes[rank] for rank in ring})
     scratch = chunks[0].new_empty(min(segment, max(map(len, chunks))))
     last_to_add = sum(step.add for step in steps) - 1
     first = steps[0].send
-    sent = deque(comm.isend(piece, right, first) for piece in pieces(chunks[first], segment))
+    sent = deque(comm.isend(piece, right, first) for piece in segments(chunks[first], segment))
     ahead = 2 * len(sent)  # what was sent two steps ago has long been received
     for number, step in enumerate(steps):
-        for piece in pieces(chunks[step.receive], segment):
+        for piece in segments(chunks[step.receive], segment):
             landing = piece
             if step.add:
                 landing = scratch if piece.shape == scratch.shape else scratch[: len(piece)]
             comm.recv(landing, left, step.receive)
             if step.add:
-                how.combine(piece, landing)
+                reduction.combine(piece, landing)
             if number == last_to_add:
-                how.after(piece, comm.size)
+                reduction.after(piece, comm.size)
             if number < len(steps) - 1:
                 sent.append(comm.isend(piece, right, step.receive))
                 if len(sent) > ahead:
@@ -80,7 +90,7 @@ def chunk_lengths(elements: int, p: int) -> list[int]:
     return [elements // p + (c < elements % p) for c in range(p)]
 
 
-def fitting(chunks, nodes) -> int:
+def segment_length(chunks, nodes) -> int:
     """How many elements of `chunks` a segment has: 2 MB of them; on a ring of several nodes up to
     four segments make a chunk, of 256 KB to 2 MB."""
     longest, element = max(map(len, chunks)), chunks[0].element_size()
@@ -88,6 +98,6 @@ def fitting(chunks, nodes) -> int:
     return min(SEGMENT_BYTES // element, -(-longest // max(1, parts)))
 
 
-def pieces(chunk, segment: int):
-    """A chunk cut into segments; as it is if it is no longer than one."""
-    return [chunk] if chunk.numel() <= segment else chunk.split(segment)
+def segments(chunk, length: int):
+    """A chunk cut into segments of `length` elements; as it is if it is no longer than one."""
+    return [chunk] if chunk.numel() <= length else chunk.split(length)

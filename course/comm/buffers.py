@@ -1,6 +1,8 @@
-"""Buffers in flight: from `isend` or `irecv` to its `wait()` a tensor belongs to the message."""
+"""Buffers in flight: up to the `wait()` a tensor belongs to the message, or the call, it is for."""
 
 import torch
+
+from course.comm.tensors import describe
 
 
 class BuffersInFlight:
@@ -8,6 +10,7 @@ class BuffersInFlight:
 
     def __init__(self, rank: int):
         self.rank, self.by_memory, self.versions = rank, {}, {}
+        self.lent = {}  # memory -> [version, how many calls work there]
 
     def claim(self, handle):
         """Give a handle its tensor.  Raises ValueError if it lands where another is at work."""
@@ -32,10 +35,36 @@ class BuffersInFlight:
             raise ValueError(f"rank {self.rank} changed its tensor between {handle} and the wait()")
 
     def check_none_left(self):
-        """The rank's function has returned.  Raises ValueError for a receive that nobody awaits."""
+        """The rank's function has returned.  Raises ValueError for a message that nobody awaits."""
         for handle in self.versions:
-            if handle.operation == "recv" and handle.posted:
+            if handle.posted:
                 raise ValueError(f"rank {self.rank} has returned without a wait() for {handle}")
+
+    def lend(self, thing, aliases: list):
+        """The argument `thing` of a submitted call, with an alias for each of its tensors: torch
+        counts what is changed by the alias apart from what the program changes."""
+        if isinstance(thing, list | tuple) and type(thing) in (list, tuple):
+            return type(thing)(self.lend(part, aliases) for part in thing)
+        if type(thing) is not torch.Tensor or thing.requires_grad or _version(thing) is None:
+            return thing
+        self.lent.setdefault(_memory(thing), [thing._version, 0])[1] += 1
+        aliases.append((thing, thing.data))
+        return aliases[-1][1]
+
+    def take_back(self, aliases: list):
+        """The call is over.  Raises ValueError if the program has changed one of its tensors."""
+        for x, alias in aliases:
+            entry = self.lent[_memory(x)]
+            changed, entry[1] = x._version != entry[0], entry[1] - 1
+            if alias._version != entry[0] and not x.is_inference():
+                torch.autograd.graph.increment_version(x)
+            entry[0] = x._version
+            if not entry[1]:
+                del self.lent[_memory(x)]
+            if changed:
+                what = describe(x.dtype, x.shape)
+                raise ValueError(f"rank {self.rank} changed a tensor ({what}) between submit and "
+                                 "the wait()")  # fmt: skip
 
 
 def overlap(a, b) -> bool:

@@ -7,7 +7,6 @@ its own work (`submit`).  What carries the tensors is the *transport* underneath
 """
 
 import contextlib
-import itertools
 import json
 import operator
 from typing import NamedTuple
@@ -15,24 +14,28 @@ from typing import NamedTuple
 import torch
 
 from course.comm.buffers import BuffersInFlight
-from course.comm.errors import CommMismatch, differing
+from course.comm.errors import CommError, CommMismatch, differing
 from course.comm.node_memory import NodeMemory
 from course.comm.tensors import CODES, describe, required, writable
 from course.comm.trace import Event
-from course.comm.transport import Envelope, group_id, in_background
+from course.comm.transport import BACKGROUND, Envelope, group_id, in_background
 
 ANY = "any rank"
 LAST_TAG = 2**31 - 1
-BACKGROUND = "background"  # a step of the path by which a group came to be
 
 
 class Handle:
     """A message under way; its tensor belongs to the message until `wait()` has returned."""
 
+    __slots__ = (
+        "_comm", "_request", "_done", "operation", "peer", "tensor", "tag", "call", "start"
+    )  # fmt: skip
+
     def __init__(self, comm, operation, peer, tensor, tag):
         self._comm, self._request, self._done = comm, None, False
         self.operation, self.peer, self.tensor, self.tag = operation, peer, tensor, tag
-        self.call, self.start = comm.call, comm._transport.clock()
+        self.call, transport = comm._call.label, comm._transport
+        self.start = 0.0 if transport.trace is None else transport.clock()
 
     def wait(self):
         """Block until the message is through; for a receive, returns the rank it came from.
@@ -40,7 +43,8 @@ class Handle:
         Raises CommMismatch, CommTimeout, PeerLost.
         """
         if not self._done:
-            self._comm._buffers.release(self)
+            if self._comm._buffers.versions:
+                self._comm._buffers.release(self)
             self._comm._transport.wait(self._request, self)
             self._done = True
             if self.operation == "recv" and self._request.unload:
@@ -67,14 +71,20 @@ class Handle:
 class Future:
     """A call that runs beside its rank's own work; what it works on is its own until `wait()`."""
 
-    def __init__(self, background, call):
-        self._background, self._task = background, background.submit(call)
+    def __init__(self, background, task, buffers, aliases):
+        self._background, self._task, self._buffers = background, task, buffers
+        self._aliases = aliases  # of the tensors that it works on
 
     def wait(self):
-        """Block until the call has returned: its value.  Raises what it has raised."""
+        """Block until the call has returned: its value.  Raises what it has raised, and ValueError
+        if the program has changed meanwhile what the call works on."""
         self._background.join(self._task)
+        aliases, self._aliases = self._aliases, []
+        self._buffers.take_back(aliases)
         if self._task.error:
             raise self._task.error
+        value = self._task.value
+        self._task.value = next((x for x, alias in aliases if alias is value), value)
         return self._task.value
 
 
@@ -95,9 +105,9 @@ class Communicator:
     def __init__(self, transport, members, nodes, name="world", *, path=(), buffers=None):
         self._transport, self.members, self.nodes = transport, tuple(members), tuple(nodes)
         self.rank, self.size, self.name = self.members.index(transport.rank), len(members), name
-        self._path, self._numbers, self._call = path, itertools.count(1), Call()
-        self._group = group_id(path, BACKGROUND in path)
-        self._background, self._buffers = None, buffers or BuffersInFlight(transport.rank)
+        self._path, self._group, self._call = path, group_id(path), Call()
+        self._buffers = buffers or BuffersInFlight(transport.rank)
+        self._background = self._native = None
 
     @property
     def node(self) -> int:
@@ -148,6 +158,10 @@ class Communicator:
         incoming = self.irecv(out, src, tag)
         try:
             self.isend(x, dst, tag).wait()
+        except CommMismatch:  # what `src` has sent is to find its place all the same
+            with contextlib.suppress(CommError):
+                incoming.wait()
+            raise
         except Exception:
             self._transport.cancel(incoming._request)
             self._buffers.release(incoming)
@@ -159,7 +173,7 @@ class Communicator:
         required(x, "what is sent", self.rank)
         peer, envelope = self._member(dst, "send to"), self._envelope(x, tag)
         handle = Handle(self, "send", dst, x, tag)
-        synchronous = self.checked and not self._call.number
+        synchronous = not self._call.number and self._transport.checked
         if synchronous:
             self._buffers.claim(handle)
         handle._request = self._transport.send_tensor(peer, envelope, x, synchronous)
@@ -170,7 +184,7 @@ class Communicator:
         writable(out, self.rank)
         peers = self.members if src == ANY else (self._member(src, "receive from"),)
         handle = Handle(self, "recv", src, out, tag)
-        if self.checked and not self._call.number:
+        if not self._call.number and self._transport.checked:
             self._buffers.claim(handle)
         handle._request = self._transport.receive_tensor(peers, self._envelope(out, tag), out)
         return handle
@@ -200,13 +214,16 @@ class Communicator:
         if self._call.number:  # a part of the collective that this rank is in already
             yield
             return
-        number = next(self._numbers)
+        number = self._next_call()
         label, start = self._name_call(name, number, tensors, details), self._transport.clock()
         if self.checked:
             self._roll_call(number, label)
         self._call = Call(number, label)
         try:
             yield
+        except CommMismatch as error:
+            self._transport.revoke(self._group, number, self.members, str(error))
+            raise
         finally:
             self._call = Call()
         self._traced(name, -1, 0, 0, start, label)
@@ -215,7 +232,7 @@ class Communicator:
         """The communicator of all ranks that gave the same `color`, in the order of `key` (else
         of rank); None for a rank whose color is None.  Collective over this communicator."""
         mine = self._split_key(color, self.rank if key is None else key)
-        number = next(self._numbers)
+        number = self._next_call()
         everyone = [json.loads(said) for said in self._roll_call(number, f"split #{number}", mine)]
         color = everyone[self.rank][0]
         chosen = sorted(entry[1:] for entry in everyone if entry[0] == color)
@@ -244,29 +261,34 @@ class Communicator:
         """
         if self._background is None:
             name, path = f"{self.name}, in the background", (*self._path, BACKGROUND)
-            transport = self._transport.background(self._group)
-            self._background = Communicator(transport, self.members, self.nodes, name, path=path)
-        comm = self._background
+            thread = self._transport.background(self._group)
+            comm = Communicator(thread.transport, self.members, self.nodes, name, path=path)
+            self._background = thread, comm
+        (thread, comm), aliases = self._background, []
+        if self.checked:
+            args = self._buffers.lend(args, aliases)
+            kwargs = {key: self._buffers.lend(value, aliases) for key, value in kwargs.items()}
 
         def call():
             value = fn(comm, *args, **kwargs)
             comm._buffers.check_none_left()
             return value
 
-        return Future(comm._transport, call)
+        return Future(thread, thread.submit(call), self._buffers, aliases)
 
     def node_memory(self) -> NodeMemory | None:
         """The memory that the ranks of each node share; None where they share none."""
-        window = self._transport.node_memory()
+        window = self._transport.node_memory(self._group)
         return window and NodeMemory(self, window)
 
     @property
     def native(self):
         """The backend's own collectives on this group, for comparison and for production.
 
-        Collective over the world the first time it is asked for.
+        Collective the first time it is asked for.
         """
-        return self._transport.native(self)
+        self._native = self._native or self._transport.native(self)
+        return self._native
 
     @property
     def meter(self):
@@ -291,8 +313,13 @@ class Communicator:
 
     def gather_texts(self, text: str) -> list[str]:
         """What every rank has to say, in the order of ranks.  Collective."""
-        number = next(self._numbers)
+        number = self._next_call()
         return self._roll_call(number, f"agreement #{number}", text)
+
+    def _next_call(self) -> int:
+        """The number of the collective call of this group that begins now."""
+        self._transport.last_call[self._group] += 1
+        return self._transport.last_call[self._group]
 
     def _roll_call(self, number, label, text="") -> list[str]:
         """What every rank says of call `number`; all must be in the same one."""
@@ -331,7 +358,7 @@ class Communicator:
         nbytes = handle.tensor.nbytes
         self._transport.meter.count(handle.operation, nbytes)
         if self._transport.trace is not None:
-            source = getattr(handle._request, "source", None)
+            source = handle._request.source
             peer = self.members[handle.peer] if source is None else source
             self._traced(handle.operation, peer, handle.tag, nbytes, handle.start, handle.call)
 

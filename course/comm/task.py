@@ -13,9 +13,9 @@ class Task:
         self.value = self.error = None
 
     def run(self):
+        """Call it; whoever runs it says that it is done."""
         try:
             with torch.set_grad_enabled(self.grad):
                 self.value = self.call()
         except BaseException as error:  # it is raised where the task is waited for
             self.error = error
-        self.done.set()

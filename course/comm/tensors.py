@@ -66,7 +66,7 @@ def host(x) -> torch.Tensor:
 def as_bytes(flat) -> memoryview:
     """The memory of a flat contiguous CPU tensor; no copy."""
     if flat.numel() == 0:
-        return memoryview(b"")
+        return memoryview(bytearray())
     dense = flat.as_strided(flat.shape, (1,))  # a lone element may come with any stride
     return memoryview(dense.view(torch.uint8).numpy())
 

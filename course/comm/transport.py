@@ -6,6 +6,7 @@ Whether bytes, shared memory or virtual time lie behind it, no algorithm can tel
 """
 
 import hashlib
+from collections import Counter
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,6 +15,7 @@ from course.comm.task import Task
 from course.comm.tensors import DTYPES, describe
 from course.comm.trace import Meter
 
+BACKGROUND = "background"  # a step of the path by which a group came to be
 NODE_MEMORY_BYTES = 8 << 20  # that a rank can write for the others of its node
 
 
@@ -31,14 +33,14 @@ class Envelope(NamedTuple):
         return f"{describe(dtype, [self.nbytes // dtype.itemsize])}, tag {self.tag}"
 
 
-def group_id(path: tuple, background: bool) -> int:
+def group_id(path: tuple) -> int:
     """The number by which envelopes know the group that was split off by the steps of `path`: the
     same on all its ranks, another for every other group of theirs.  Odd: in the background."""
     digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & ~1 | background
+    return int.from_bytes(digest, "little") & ~1 | (BACKGROUND in path)
 
 
-WORLD = group_id((), False)
+WORLD = group_id(())
 
 
 def in_background(group: int) -> bool:
@@ -64,7 +66,17 @@ class Window(Protocol):
 
 
 class Transport(Protocol):
-    """One rank's way to the others.  `operation` says in words, for errors, what is waited for."""
+    """One rank's way to the others.  `operation` says in words, for errors, what is waited for.
+
+    Errors have the sentences of `errors.py`, and after a CommMismatch all can go on:
+
+    * A message that does not fit its place is refused, and a synchronous send hears of it.
+    * A rank may wait for a message, outside of a call, from or (synchronously) to ranks that all
+      wait in roll calls in which it has taken no part.  It answers these with its operation in
+      place of a call, counts them in `last_call`, and raises `differing` of it and their labels.
+    * `revoke`: whoever of `members` waits, now or later, within call `call` of the group raises
+      CommMismatch(sentence), for one of them has left it so; other calls are not touched.
+    """
 
     rank: int
     device: torch.device
@@ -72,21 +84,27 @@ class Transport(Protocol):
     meter: Meter
     trace: list | None  # None: nobody has asked for it
 
+    @property
+    def last_call(self) -> Counter: ...  # by group: the last call that this rank took part in
+
     def clock(self) -> float: ...
     def send_tensor(self, peer: int, envelope: Envelope, x, synchronous: bool) -> Request: ...
     def receive_tensor(self, peers, envelope: Envelope, out) -> Request: ...
     def wait(self, request: Request, operation): ...  # CommTimeout, PeerLost, CommMismatch
     def cancel(self, request: Request): ...
     def roll_call(self, group: int, call: int, members, text: str, operation) -> list[str]: ...
+    def revoke(self, group: int, call: int, members, sentence: str): ...
     def background(self, group: int) -> "Background": ...
-    def node_memory(self) -> Window | None: ...
+    def node_memory(self, group: int) -> Window | None: ...
     def native(self, comm): ...
     def finish(self): ...
     def abort(self): ...
 
 
-class Background(Transport, Protocol):
-    """The same rank's way to the others from a thread that runs beside it."""
+class Background(Protocol):
+    """What runs a group's calls in the background of a rank's own work, one after another."""
+
+    transport: Transport  # the same rank's way to the others from within these calls
 
     def submit(self, call) -> Task: ...
     def join(self, task: Task): ...

@@ -1,7 +1,7 @@
 """Refuse rows of numbers that no method can learn from."""
 
 
-def check_rows(name, rows, least=1):
+def check_samples(name, rows, least=1):
     """Raises ValueError unless `rows` [`least` or more, 1 or more] are finite floating point."""
     if rows.dim() != 2 or len(rows) < least or 0 in rows.shape:
         raise ValueError(f"{name} must be [{least} or more, 1 or more], not {list(rows.shape)}")

@@ -6,6 +6,7 @@ import hashlib
 import torch
 
 from course.collectives import all_gather, broadcast
+from course.comm.tensors import describe
 
 
 class FlatParameters:
@@ -16,6 +17,7 @@ class FlatParameters:
     """
 
     def __init__(self, module):
+        self.module = module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         kinds = sorted({f"{p.dtype} on {p.device}" for p in self.parameters})
         if len(kinds) != 1:
@@ -31,6 +33,33 @@ class FlatParameters:
             if p.grad is not None:
                 part.view(p.shape).add_(p.grad, alpha=factor)
 
+    def clear_gradients(self):
+        """No parameter has a gradient."""
+        for p in self.parameters:
+            p.grad = None
+
+    def required_finite(self, rank: int):
+        """Raises FloatingPointError that names a parameter whose gradient is not finite."""
+        for name, p in self.module.named_parameters():
+            if p.grad is None or p.grad.is_meta or not p.grad.numel():
+                continue
+            gradient = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
+            if not gradient.isfinite().all():
+                name = f"that of {name} on rank {rank}"
+                raise FloatingPointError(f"gradients must be finite: not so {name}")
+
+    def required_in_place(self, rank: int):
+        """Raises RuntimeError unless what the module trains is still part of `flat`."""
+        ours = dict(zip(self.parameters, self._parts(self.flat)))
+        named = {p: name for name, p in self.module.named_parameters()}
+        for p in [p for p in named if p.requires_grad] + self.parameters:
+            if p not in named or p not in ours or not _same_memory(p, ours[p]):
+                name = named.get(p, "a parameter that the module no longer has")
+                raise RuntimeError(
+                    f"rank {rank}: {name} is not trained: cast, move, assign or unfreeze "
+                    "parameters before their module is given away, not afterwards"
+                )
+
     @contextlib.contextmanager
     def replaced(self, values):
         """While it is entered the model has the weights `values` [elements]."""
@@ -45,21 +74,31 @@ class FlatParameters:
         return flat.split([p.numel() for p in self.parameters])
 
 
+def _same_memory(p, part) -> bool:
+    """Whether a parameter has the elements of `part` [elements], and not only equal ones."""
+    return p.dtype == part.dtype and p.device == part.device and p.data_ptr() == part.data_ptr()
+
+
 def broadcast_module(comm, module, root: int = 0):
     """Make `module` on all ranks that of rank `root`: what is trained, what is frozen, buffers.
 
     Cost: a broadcast of each, and two all-gathers of what they are called.  Raises ValueError
-    where the ranks' models differ in names, dtypes, shapes or order.
+    where the ranks' models differ, as `check_same_model` has it.
     """
-    _required_equal(module, comm)
+    check_same_model(comm, module)
     for tensor in (*module.parameters(), *module.buffers()):
         broadcast(comm, tensor.detach(), root)
 
 
-def _required_equal(module, comm):
-    """All ranks have the same parameters and buffers: their names, dtypes, shapes, order."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    told = [f"{name} ({x.dtype} {list(x.shape)})".replace("torch.", "") for name, x in tensors]
+def check_same_model(comm, module):
+    """All ranks have the same parameters and buffers: names, dtypes, shapes, order, and what of
+    them is frozen.
+
+    Cost: two all-gathers.  Raises ValueError that says which tensor of which rank differs.
+    """
+    told = [_told(name, x, "" if x.requires_grad else ", frozen")
+            for name, x in module.named_parameters()]  # fmt: skip
+    told += [_told(name, x) for name, x in module.named_buffers()]
     mine = [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in told]
     with torch.device("cpu"):
         lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
@@ -76,3 +115,7 @@ def _required_equal(module, comm):
         if len(theirs) > len(told):
             counts = f"rank {rank} has {len(theirs)} tensors, rank {comm.rank} {len(told)}"
             raise ValueError(f"models must be equal on all ranks: {counts}")
+
+
+def _told(name, x, frozen="") -> str:
+    return f"{name} ({describe(x.dtype, x.shape)}{frozen})"

@@ -1,8 +1,16 @@
-"""What ranks print, in the notebook cell that started them: line by line, each with its rank."""
+"""What ranks print, in the notebook cell that started them: line by line, each with its rank.
+
+Whatever they print, little of it is held here: of a long line its beginning, of a long text its two
+ends.
+"""
 
 import codecs
 import re
 import sys
+from collections import deque
+
+LINE_CHARACTERS = 64 << 10  # of a line that are shown
+KEPT_CHARACTERS = 1 << 20  # of a text that is shown later: at its beginning, and at its end
 
 
 class LineBuffer:
@@ -13,22 +21,79 @@ class LineBuffer:
     """
 
     def __init__(self, prefix: str):
-        self.prefix, self.held, self.fresh, self.rewriting = prefix, "", True, False
+        self.prefix, self.fresh, self.rewriting = prefix, True, False
+        self.held, self.room, self.left_out = [], LINE_CHARACTERS, 0  # of a line that has no end
         self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def feed(self, data: bytes) -> str:
         """What may be shown now that `data` has come (no data: the stream has ended)."""
-        text = self.held + self.decode(data, not data)
+        text = self.decode(data, not data)
         self.rewriting = self.rewriting or "\r" in text
-        end = text.rfind("\n") + 1 if data and not self.rewriting else len(text)
-        text, self.held = text[:end], text[end:]
+        if self.rewriting:
+            return self._marked(self._release() + text, data)
+        end = text.rfind("\n") + 1 if data else len(text)
+        complete, begun = text[:end], text[end:]
+        if complete or not data:
+            first, *others = complete.split("\n")
+            self._hold(first)
+            complete = "\n".join([self._release(), *map(cut, others)])
+        self._hold(begun)
+        return self._marked(complete, data)
+
+    def _marked(self, text, data):
+        """The text with its rank in front of each line."""
         shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)
         if text and text[0] not in "\r\n" and self.fresh:
             shown = self.prefix + shown
         if text:
             self.fresh = text[-1] in "\r\n"
             self.rewriting = self.rewriting and text[-1] != "\n"
-        return shown + ("" if data or self.fresh else "\n")
+        if not data and not self.fresh:
+            shown, self.fresh = shown + "\n", True
+        return shown
+
+    def _hold(self, text):
+        if self.room:
+            self.held.append(text[: self.room])
+        self.left_out += max(0, len(text) - self.room)
+        self.room = max(0, self.room - len(text))
+
+    def _release(self):
+        text = "".join(self.held) + left_out(self.left_out, "character")
+        self.held, self.room, self.left_out = [], LINE_CHARACTERS, 0
+        return text
+
+
+def cut(line: str) -> str:
+    """The beginning of a line, if it is long."""
+    return line[:LINE_CHARACTERS] + left_out(len(line) - LINE_CHARACTERS, "character")
+
+
+def left_out(count: int, what: str) -> str:
+    return f" … {count} {what}{'s' if count > 1 else ''} left out" if count > 0 else ""
+
+
+class Excerpt:
+    """The beginning and the end of a text that comes in pieces."""
+
+    def __init__(self):
+        self.head, self.tail, self.room, self.size, self.lines = [], deque(), KEPT_CHARACTERS, 0, 0
+
+    def append(self, text: str):
+        if self.room > 0:
+            self.head.append(text)
+            self.room -= len(text)
+            return
+        self.tail.append(text)
+        self.size += len(text)
+        while self.size - len(self.tail[0]) > KEPT_CHARACTERS:
+            dropped = self.tail.popleft()
+            self.size -= len(dropped)
+            self.lines += dropped.count("\n")
+
+    def text(self) -> str:
+        gap = f"{left_out(self.lines, 'line').strip()}\n" if self.lines else ""
+        return "".join([*self.head, gap, *self.tail])
 
 
 class Printer:
@@ -37,7 +102,7 @@ class Printer:
     def __init__(self, ranks: int, live: bool):
         self.live = live
         self.lines = {(r, k): LineBuffer(f"[{r}] ") for r in range(ranks) for k in ("out", "err")}
-        self.later = {key: [] for key in self.lines}
+        self.later = {key: Excerpt() for key in self.lines}
 
     def show(self, rank: int, kind: str, data: bytes):
         """Show what a rank printed to `kind` (out, err), or keep it for the end."""
@@ -48,13 +113,19 @@ class Printer:
             self.later[rank, kind].append(text)
 
     def finish(self):
-        """Show what was kept."""
-        for (_, kind), texts in self.later.items():
-            write(kind, "".join(texts))
+        """Show what was kept, the last words of ranks that were ended included."""
+        for rank, kind in self.lines:
+            self.show(rank, kind, b"")
+        for (_, kind), excerpt in self.later.items():
+            write(kind, excerpt.text())
 
 
 def write(kind: str, text: str):
-    if text:
-        stream = sys.stdout if kind == "out" else sys.stderr
-        stream.write(text)
+    """Show text in the notebook; a script may have no such stream, or one of few letters."""
+    stream = sys.stdout if kind == "out" else sys.stderr
+    if text and stream:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
         stream.flush()

@@ -12,6 +12,12 @@ def cores(cgroups: pathlib.Path = CGROUPS) -> int:
     return max(1, int(min([allowed, *quotas(cgroups)])))
 
 
+def threads(ranks: int) -> int:
+    """Of each rank: what the user's OMP_NUM_THREADS says, else its share of the cores."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores() // ranks)
+
+
 def quotas(cgroups: pathlib.Path):
     """Cores' worth of time that each enclosing cgroup grants (version 2, else version 1)."""
     try:

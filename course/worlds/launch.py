@@ -23,7 +23,8 @@ def run(
     random seeds of its own: its number.
 
     Raises RankError for the first rank that failed; RunTimeout at the limit, which says where each
-    rank was, and so does the KeyboardInterrupt of a run; ValueError for what cannot be run.
+    rank was, and so does the KeyboardInterrupt of a run; CommError if ranks cannot start;
+    ValueError for what cannot be run.
     """
     __tracebackhide__ = True
     world = processes() if on is None else on

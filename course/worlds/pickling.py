@@ -16,6 +16,7 @@ WORLDS = os.path.dirname(__file__)
 RANK = os.path.join(WORLDS, "local", "rank.py")
 # Frames of these folders say nothing to whoever called them wrongly.
 OURS = WORLDS + os.sep, os.path.dirname(errors.__file__) + os.sep
+SENTENCE_CHARACTERS, TRACEBACK_CHARACTERS = 2_000, 20_000  # that are shown
 CONSEQUENCES = (CommMismatch, CommTimeout, PeerLost)  # the further back, the likelier of another
 
 
@@ -24,7 +25,7 @@ class Failure(NamedTuple):
     adds (only it has the text of notebook cells); `exception` is None if it cannot travel."""
 
     rank: int
-    when: float
+    when: float  # seconds since 1970, which the ranks of several machines can compare
     severity: int  # of causes: what the program did, ranks that disagree, time-outs, lost peers
     sentence: str
     trace: bytes = None
@@ -37,35 +38,73 @@ class Failure(NamedTuple):
         inside = OURS if isinstance(error, CommError) else RANK
         trace.stack[:] = [f for f in trace.stack if not f.filename.startswith(inside)]
         severity = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
-        sentence = f"{type(error).__name__}: {error}"
-        return cls(
-            rank, time.monotonic(), severity, sentence, *(_or_none(x) for x in (trace, error))
-        )
+        sentence = shortened(f"{type(error).__name__}: {trace}", SENTENCE_CHARACTERS)
+        _name_classes(trace)
+        packed = (_or_none(thing) for thing in (trace, error))
+        return cls(rank, time.time(), severity, sentence, *packed)
 
     def stack(self) -> list:
         """Where it was raised, outermost first, as (file, line, function)."""
-        frames = [] if self.trace is None else unpack(self.trace).stack
-        return [(frame.filename, frame.lineno, frame.name) for frame in frames]
+        trace = unpack_or(None, self.trace)
+        return (
+            [(frame.filename, frame.lineno, frame.name) for frame in trace.stack] if trace else []
+        )
 
     def text(self) -> str:
         """Its traceback, source lines of cells included; the sentence alone if there is none."""
-        if self.trace is None:
+        trace = unpack_or(None, self.trace)
+        if trace is None:
             return self.sentence
-        return "".join(unpack(self.trace).format()).rstrip()
+        return shortened("".join(trace.format()).rstrip(), TRACEBACK_CHARACTERS)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text without its middle if it has more than `most` characters."""
+    half, left_out = most // 2, len(text) - most
+    if left_out <= 0:
+        return text
+    return f"{text[:half]} … {left_out} characters left out … {text[-half:]}"
+
+
+def _name_classes(trace):
+    """Put the names of exceptions' classes in their place, in a trace and in all that caused it:
+    the launcher may not be able to import them."""
+    kind = trace.exc_type
+    if kind and kind.__module__ != "builtins":
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        trace.exc_type = type(kind.__name__, (), names)
+    for cause in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
+        if cause:
+            _name_classes(cause)
 
 
 def _or_none(thing):
     try:
         data = cloudpickle.dumps(thing)
         cloudpickle.loads(data)
-    except Exception:  # whatever a learner's class may raise
+    except BaseException:  # whatever a learner's class may raise, to leave included
         return None
     return data
 
 
 def unpack(data: bytes):
-    """What `pack`, `pack_result` or a failure made into bytes; None stays None."""
-    return None if data is None else cloudpickle.loads(data)
+    """What `pack` or `pack_result` made into bytes.  Raises ValueError if it cannot be had here,
+    whatever the object's own code raises."""
+    try:
+        return cloudpickle.loads(data)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        message = f"cannot be unpacked here: {type(error).__name__}: {error}"
+        raise ValueError(shortened(message, SENTENCE_CHARACTERS)) from error
+
+
+def unpack_or(default, data: bytes):
+    """What a failure made into bytes; `default` if that is nothing, or cannot be had here."""
+    try:
+        return default if data is None else unpack(data)
+    except ValueError:
+        return default
 
 
 def pack(fn, args, kwargs) -> bytes:

@@ -3,18 +3,20 @@
 import linecache
 import math
 import os
+import pickle
 import signal
 import textwrap
 import time
 
-from course.comm.errors import PeerLost
+from course.comm.errors import CommError, PeerLost, listed
 from course.worlds.console import Printer
-from course.worlds.cores import cores
-from course.worlds.pickling import Failure, unpack
+from course.worlds.cores import threads
+from course.worlds.pickling import CONSEQUENCES, Failure, unpack, unpack_or
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
 START_S = 60.0  # for all ranks to have begun, torch read from a slow disk included
 LOOK_S = 60.0  # how long to listen at once: the selector takes no infinite time
+LAST = len(CONSEQUENCES) + 1
 STACK_S = 0.5  # for a rank that still runs to say where it is
 
 
@@ -49,11 +51,16 @@ class Supervisor:
     def until_settled(self, workers, grace_s, limit):
         """Listen until every rank has returned or failed, or one has failed `grace_s` ago, or all
         started `limit` seconds ago; then ask where the others are."""
-        self._listen(workers, START_S, lambda: len(self.started) < self.ranks and not self.failures)
+        self._listen(workers, START_S, lambda: self._waiting() and not self.failures)
+        if (late := self._waiting()) and not self.failures:
+            raise CommError(f"{listed(late)} had not started after {START_S:g} s")
         self._listen(workers, limit, lambda: self.unfinished and not self.failures)
         if self.failures:
             self._listen(workers, grace_s, lambda: self.unfinished)
         self.locate(workers)
+
+    def _waiting(self):
+        return set(self.unfinished) - self.started
 
     def locate(self, workers):
         """Ask the ranks that still run where they are."""
@@ -87,26 +94,42 @@ class Supervisor:
 
     def values(self, limit=None) -> list:
         """What the ranks returned.  Raises RankError if one failed, RunTimeout if one still ran."""
+        values = self._unpacked()
+        said = {
+            "failures": {rank: each.sentence for rank, each in sorted(self.failures.items())},
+            "values": values,
+            "running": {rank: location(self.stacks.get(rank)) for rank in self.unfinished},
+        }
         if self.failures:
-            raise self.error()
+            raise self.error(said)
         if self.unfinished:
             message = f"the run was not over after {limit:g} s\n\n" + "\n".join(self.progress())
-            raise RunTimeout(message, rank=None, exception=None, stack=[], **self._said())
-        return [unpack(self.results[rank]) for rank in range(self.ranks)]
+            raise RunTimeout(message, rank=None, exception=None, stack=[], **said)
+        return list(values.values())
 
-    def error(self) -> RankError:
+    def _unpacked(self) -> dict:
+        """{rank: what it returned}; what cannot be unpacked is a failure, behind all others."""
+        values = {}
+        for rank, packed in sorted(self.results.items()):
+            try:
+                values[rank] = unpack(packed)
+            except ValueError as error:
+                failure = Failure.of(rank, error)
+                sentence = f"what it returned {error}"
+                behind = {"when": math.inf, "sentence": sentence, "severity": LAST, "trace": None}
+                self.failures[rank] = failure._replace(**behind)
+        return values
+
+    def error(self, said) -> RankError:
         """The failure that came first among those that are not the consequence of another."""
         first = min(self.failures.values(), key=lambda f: (f.severity, f.when))
         message = f"rank {first.rank} failed: {first.sentence}\n\n"
         if first.trace:
             message += textwrap.indent(first.text(), "  ") + "\n\n"
-        message += "\n".join(line for line in self.progress(but=first.rank))
+        message += "\n".join(self.progress(but=first.rank))
+        exception, stack = unpack_or(None, first.exception), first.stack()
         return RankError(
-            message.rstrip(),
-            rank=first.rank,
-            exception=unpack(first.exception),
-            stack=first.stack(),
-            **self._said(),
+            message.rstrip(), rank=first.rank, exception=exception, stack=stack, **said
         )
 
     def progress(self, but=None):
@@ -117,21 +140,15 @@ class Supervisor:
         for rank in self.unfinished:
             yield f"rank {rank} was still running{location(self.stacks.get(rank))}"
 
-    def _said(self) -> dict:
-        """By rank: what the failed ones raised, the others returned, or where they still are."""
-        failures = {rank: failure.sentence for rank, failure in sorted(self.failures.items())}
-        values = {rank: unpack(value) for rank, value in sorted(self.results.items())}
-        running = {rank: location(self.stacks.get(rank)) for rank in self.unfinished}
-        return {"failures": failures, "values": values, "running": running}
-
 
 def supervise(
     workers, call: bytes, world: bytes, ranks: int, *, trace, live, limit=None, grace_s=GRACE_S
 ) -> list:
     """The values of a packed call on the ranks of `workers`, each of which joins the `world` first,
-    by a packed call that makes its communicator."""
+    by a packed call that makes its communicator.  Raises RankError, and CommError if ranks cannot
+    start."""
     __tracebackhide__ = True
-    job = {"call": call, "world": world, "threads": max(1, cores() // ranks)}
+    job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
     supervisor = Supervisor(ranks, Printer(ranks, live))
     try:
         workers.start([job] * ranks)
@@ -152,9 +169,14 @@ def supervise(
 def death(rank: int, status: int) -> Failure:
     """The failure of a rank that ended without a word."""
     code = os.waitstatus_to_exitcode(status)
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-    error = PeerLost(f"rank {rank} {how} before its function had returned")
+    how = f"was ended by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
+    hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+    error = PeerLost(f"rank {rank} {how} before its function had returned{hint}")
     return Failure.of(rank, error)._replace(severity=0, trace=None)
+
+
+def signal_name(number: int) -> str:
+    return {kind.value: kind.name for kind in signal.Signals}.get(number, f"signal {number}")
 
 
 def location(stack) -> str:

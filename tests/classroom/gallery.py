@@ -19,7 +19,7 @@ import numpy
 import pytest
 import torch
 
-from course.classroom import exercises, judging, limits
+from course.classroom import answers, exercises, limits
 from course.classroom.exercises import check, find, listing, solution
 from course.classroom.process_state import SETTINGS
 
@@ -111,7 +111,7 @@ def state() -> list:
 def rejected(name, answer, sentence, monkeypatch):
     """Assert that `answer` is wrong with a sentence that holds `sentence`."""
     if sentence.startswith(DEADLOCK):  # what hangs for a second hangs for ever
-        monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(answers, "PATIENCE_S", 1.0)
     verdict = checked(name, answer)
     assert verdict.right is False, verdict
     assert sentence in verdict.sentence
@@ -159,7 +159,7 @@ def stopped(name, monkeypatch):
     """Assert that an answer that does not come to an end is stopped, with its line."""
     monkeypatch.setattr(limits, "AGAIN_S", 0.2)
     for limit in LIMITS_S:
-        for module in (exercises, judging):
+        for module in (exercises, answers):
             monkeypatch.setattr(module, "LIMIT_S", limit)
         verdict = check(name, in_a_cell(spins))
         assert verdict.right is False

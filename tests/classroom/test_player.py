@@ -7,7 +7,7 @@ from matplotlib.patches import FancyArrowPatch
 
 from course.classroom import player
 from course.collectives import all_gather, all_reduce, broadcast, reduce
-from course.collectives.basic import binomial_tree
+from course.collectives.tree import binomial_tree
 from course.comm import Trace
 from course.worlds import run
 

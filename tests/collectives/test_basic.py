@@ -1,11 +1,11 @@
 import inspect
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-from course.collectives import all_reduce, reduce_scatter, scatter
-from course.collectives.basic import binomial_tree
+from course.collectives import all_reduce, broadcast, reduce, reduce_scatter, scatter
 from course.worlds import processes, run
 from tests.collectives.drills import BASIC, DRILLS, REDUCING, Material, wrongs
 from tests.collectives.guarded import LAYOUTS, column, conjugate, middle, whole
@@ -170,29 +170,6 @@ def test_tensors_that_want_gradients_get_values_and_keep_their_history(made):
     assert run(leave_gradients_alone, 3, made) == [[]] * 3
 
 
-def test_a_binomial_tree():
-    assert (
-        drawn(binomial_tree(8))
-        == """
-        0→1
-        0→2 1→3
-        0→4 1→5 2→6 3→7"""
-    )
-    assert (
-        drawn(binomial_tree(6, root=2))
-        == """
-        2→3
-        2→4 3→5
-        2→0 3→1"""
-    )
-    assert binomial_tree(1) == []
-
-
-def drawn(rounds):
-    margin = "\n" + 8 * " "
-    return margin + margin.join(" ".join(f"{a}→{b}" for a, b in pairs) for pairs in rounds)
-
-
 def share_one_part(comm):
     """What is only read may be expanded."""
     scatter(comm, out := torch.empty(3), [torch.ones(1).expand(3) * r for r in range(comm.size)])
@@ -203,3 +180,14 @@ def share_one_part(comm):
 
 def test_expanded_tensors_can_be_sent():
     assert run(share_one_part, 3) == [([float(r)] * 3, [3.0] * 3) for r in range(3)]
+
+
+def from_a_numpy_root(comm):
+    x = torch.tensor([float(comm.rank)])
+    broadcast(comm, x, np.int64(1))
+    reduce(comm, x, root=np.int32(1))
+    return x.item()
+
+
+def test_a_root_may_be_a_whole_number_of_any_type():
+    assert run(from_a_numpy_root, 3) == [1.0, 3.0, 1.0]

@@ -3,7 +3,7 @@ import torch
 
 from course.collectives import all_reduce, cost
 from course.collectives.all_reduce import ALGORITHMS, chosen
-from course.collectives.choice import HERE, Fabric, Link, choose
+from course.collectives.choice import THIS_MACHINE, Fabric, Link, choose
 from course.comm import CommMismatch
 from course.worlds import processes, run
 from tests.worlds.simulator.clusters import ALPHA_S, BETA_S, switched
@@ -45,7 +45,10 @@ def test_the_sentence_has_every_algorithm_and_its_seconds():
 def test_memory_that_ranks_share_is_reckoned_with():
     one_node = (0, 0, 0, 0)
     assert choose(one_node, 32 * 10**6, 4).algorithm == "hierarchical"
-    assert choose(one_node, 32 * 10**6, 4, HERE._replace(memory=None)).algorithm != "hierarchical"
+    assert (
+        choose(one_node, 32 * 10**6, 4, THIS_MACHINE._replace(memory=None)).algorithm
+        != "hierarchical"
+    )
 
 
 def clock_of(comm, algorithm, elements, fabric):

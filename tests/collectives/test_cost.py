@@ -21,7 +21,7 @@ from course.collectives import (
     scatter,
 )
 from course.collectives.all_reduce import ALGORITHMS
-from course.collectives.basic import binomial_tree
+from course.collectives.tree import binomial_tree
 from course.comm import Trace
 from course.worlds import processes, run, simulated
 
@@ -178,7 +178,9 @@ def test_seconds_of_the_worked_example(nbytes, flat_us, tree_us, doubling_us, ri
 
     def microseconds(formula):
         """One alpha a step, as the literature counts."""
-        return f"{1e6 * formula._replace(at_once=0).seconds(ALPHA_S, BETA_S, GAMMA_S):.1f}"
+        return (
+            f"{1e6 * formula._replace(overlapped_alphas=0).seconds(ALPHA_S, BETA_S, GAMMA_S):.1f}"
+        )
 
     assert microseconds(cost.flat_all_reduce(8, nbytes)) == flat_us
     assert microseconds(cost.tree_all_reduce(8, nbytes)) == tree_us
@@ -194,7 +196,7 @@ def test_seconds_of_equal_parts_as_in_the_literature(p):
     one_turn = (p - 1) * ALPHA_S + n * (p - 1) / p * BETA_S
     combining = n * (p - 1) / p * GAMMA_S
     for formula in (cost.scatter, cost.gather, cost.all_gather):
-        one_by_one = formula([1000] * p)._replace(at_once=0)
+        one_by_one = formula([1000] * p)._replace(overlapped_alphas=0)
         assert one_by_one.seconds(ALPHA_S, BETA_S, GAMMA_S) == pytest.approx(one_turn)
     seconds = cost.all_to_all([[1000] * p] * p).seconds(ALPHA_S, BETA_S, GAMMA_S)
     assert seconds == pytest.approx(one_turn)

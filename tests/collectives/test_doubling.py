@@ -2,12 +2,12 @@
 
 import pytest
 
-from course.collectives.doubling import halvings, meetings
+from course.collectives.doubling import doubling_schedule, halvings
 
 
 def drawn(p):
     """Rounds of meetings: a↔b, a→b where only a gives; the longest plan has them all."""
-    plans = {rank: meetings(p, rank) for rank in range(p)}
+    plans = {rank: doubling_schedule(p, rank) for rank in range(p)}
     rounds = []
     while any(plans.values()):
         ready = {rank: plan[0] for rank, plan in plans.items() if plan}
@@ -15,17 +15,17 @@ def drawn(p):
             rank: m for rank, m in ready.items() if m.peer in ready and ready[m.peer].peer == rank
         }
         fits = all(
-            (m.gives, m.takes) == (met[m.peer].takes, met[m.peer].gives) for m in met.values()
+            (m.sends, m.receives) == (met[m.peer].receives, met[m.peer].sends) for m in met.values()
         )
         assert met and fits
-        one_way = any(not m.takes for m in met.values())
-        met = {rank: m for rank, m in met.items() if not (one_way and m.gives and m.takes)}
+        one_way = any(not m.receives for m in met.values())
+        met = {rank: m for rank, m in met.items() if not (one_way and m.sends and m.receives)}
         rounds.append(
             " ".join(
                 sorted(
-                    f"{r}{'↔' if m.takes else '→'}{m.peer}"
+                    f"{r}{'↔' if m.receives else '→'}{m.peer}"
                     for r, m in met.items()
-                    if m.gives and (not m.takes or r < m.peer)
+                    if m.sends and (not m.receives or r < m.peer)
                 )
             )
         )
@@ -46,7 +46,7 @@ def test_who_is_one_too_many_gives_first_and_takes_last():
 
 @pytest.mark.parametrize("p", range(1, 34))
 def test_after_the_meetings_everybody_has_everything_once(p):
-    plans, has = [meetings(p, rank) for rank in range(p)], [[rank] for rank in range(p)]
+    plans, has = [doubling_schedule(p, rank) for rank in range(p)], [[rank] for rank in range(p)]
     while any(plans):
         for rank, plan in enumerate(plans):
             peer = plan and plan[0].peer
@@ -54,7 +54,7 @@ def test_after_the_meetings_everybody_has_everything_once(p):
                 mine, theirs = plan.pop(0), plans[peer].pop(0)
                 before = has[rank], has[peer]
                 for one, meeting, got in ((rank, mine, before[1]), (peer, theirs, before[0])):
-                    if meeting.takes:
+                    if meeting.receives:
                         has[one] = has[one] + got if meeting.add else got
     assert all(sorted(parts) == list(range(p)) for parts in has)
 

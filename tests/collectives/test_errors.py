@@ -21,6 +21,13 @@ def ones(n, dtype=torch.float32):
     return torch.ones(n, dtype=dtype)
 
 
+def made_to(combine):
+    def op(a, b):
+        return combine(a, b)
+
+    return op
+
+
 PARTS = [ones(2), ones(3), ones(4)]
 DISAGREEMENTS = {  # what rank 1 does, what ranks 0 and 2 do
     "root": (lambda c: broadcast(c, ones(2), 1), lambda c: broadcast(c, ones(2))),
@@ -28,6 +35,8 @@ DISAGREEMENTS = {  # what rank 1 does, what ranks 0 and 2 do
     "op": (lambda c: reduce(c, ones(2), "max"), lambda c: reduce(c, ones(2))),
     "function": (lambda c: all_reduce(c, ones(2), torch.fmin),
                  lambda c: all_reduce(c, ones(2), torch.fmax)),
+    "functions of one name": (lambda c: all_reduce(c, ones(2), made_to(torch.fmin)),
+                              lambda c: all_reduce(c, ones(2), made_to(torch.fmax))),
     "dtype": (lambda c: all_reduce(c, ones(2, torch.int32)), lambda c: all_reduce(c, ones(2))),
     "shape": (lambda c: all_reduce(c, ones(3)), lambda c: all_reduce(c, ones(2))),
     "algorithm": (lambda c: all_reduce(c, ones(2), algorithm="flat"),
@@ -94,6 +103,15 @@ REFUSALS = {
     "rank 0: no root -1 among 2 ranks": lambda c: reduce(c, ones(2), root=-1),
     "rank 0: no root None among 2 ranks": lambda c: scatter(c, ones(2), root=None),
     "rank 0: no root 1.0 among 2 ranks": lambda c: gather(c, ones(2), root=1.0),
+    "rank 0: no root True among 2 ranks": lambda c: broadcast(c, ones(2), True),
+    "rank 0: segment_bytes must be a whole number of at least 1, not 0":
+        lambda c: all_reduce(c, ones(2), segment_bytes=0),
+    "rank 0: segment_bytes must be a whole number of at least 1, not -5":
+        lambda c: all_reduce(c, ones(2), algorithm="tree", segment_bytes=-5),
+    "rank 0: segment_bytes must be a whole number of at least 1, not 2.5":
+        lambda c: all_reduce(c, ones(2), segment_bytes=2.5),
+    "rank 0: fabric must be a choice.Fabric, not None":
+        lambda c: all_reduce(c, ones(2), algorithm="auto", fabric=None),
     "rank 0: what is broadcast must be a tensor, not list": lambda c: broadcast(c, [1, 2]),
     "rank 0: what is reduced must be a tensor, not float 1.0": lambda c: reduce(c, 1.0),
     "rank 0: parts must hold 2 tensors, not 3": lambda c: scatter(c, ones(2), [ones(2)] * 3),
@@ -104,11 +122,11 @@ REFUSALS = {
     "rank 0: its own part is float32 [1], but the place for it float32 [4]":
         lambda c: all_gather(c, [ones(4), ones(4)], ones(1)),
     "rank 0: its own part is float32 [3], but the place for it int64 [3]":
-        lambda c: gather(c, ones(3), [ones(3, torch.int64)] * 2),
+        lambda c: gather(c, ones(3), [ones(3, torch.int64), ones(3)]),
     "rank 0: its own part is float32 [2], but the place for it float64 [2]":
         lambda c: reduce_scatter(c, ones(2, torch.float64), [ones(2), ones(2)]),
     "rank 0: its own part is bool [2], but the place for it bool [3]":
-        lambda c: all_to_all(c, [ones(3, torch.bool)] * 2, [ones(2, torch.bool)] * 2),
+        lambda c: all_to_all(c, [ones(3, torch.bool), ones(1)], [ones(2, torch.bool)] * 2),
     "cannot receive into an expanded tensor (float32 [5] with strides [0])":
         lambda c: reduce(c, ones(1).expand(5)),
     "rank 0: cannot receive into an expanded tensor":

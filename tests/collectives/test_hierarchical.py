@@ -4,7 +4,8 @@ import torch
 from course.cluster.fabric import coates_2013
 from course.collectives import all_reduce, cost
 from course.collectives.all_reduce import ALGORITHMS
-from course.collectives.hierarchical import owner, rings
+from course.collectives.hierarchical import owner, ranks_by_node
+from course.comm import CommMismatch
 from course.worlds import processes, run, simulated
 from tests.collectives.serial import reduced, values
 from tests.worlds.simulator.clusters import ALPHA_S, BETA_S, switched
@@ -16,12 +17,12 @@ GAMMA_S = 10e-12
 
 def test_chunks_have_one_owner_on_each_node():
     """As many chunks as the smallest node has ranks: three, of which none is rank 2's."""
-    everywhere = rings(LOPSIDED)
+    everywhere = ranks_by_node(LOPSIDED)
     assert everywhere == [[0, 1, 6], [2, 3, 4, 5]]
     assert [[owner(ring, chunk) for ring in everywhere] for chunk in range(3)] == [
         [6, 5], [0, 2], [1, 3],
     ]  # fmt: skip
-    assert rings("abab") == [[0, 2], [1, 3]]
+    assert ranks_by_node("abab") == [[0, 2], [1, 3]]
 
 
 def wrong_sums(comm, lengths, through_memory):
@@ -62,6 +63,36 @@ def in_two_groups(comm):
 def test_groups_use_the_memory_of_a_node_side_by_side():
     world = processes(nodes=(0, 0, 0, 0, 1), oversubscribe=True)
     assert run(in_two_groups, 5, on=world) == [[True] * 6] * 5
+
+
+def reduce_others(comm, what, algorithm):
+    n, long = comm.rank, 10**6
+    x = {"lengths": lambda: torch.ones(3 + n), "long": lambda: torch.ones(long + n % 2),
+         "nothing": lambda: torch.ones(n % 2), "dtypes": lambda: torch.ones(4).to(KINDS[n]),
+         "sizes": lambda: torch.ones(4).to(WIDTHS[n])}[what]()  # fmt: skip
+    with pytest.raises(CommMismatch) as caught:
+        all_reduce(comm, x, algorithm=algorithm)
+    all_reduce(comm, y := torch.ones(5), algorithm="hierarchical")
+    return str(caught.value), y.tolist()
+
+
+KINDS, WIDTHS = (
+    (torch.int32, torch.float32, torch.int32),
+    (torch.int8, torch.complex128, torch.int8),
+)
+
+
+@pytest.mark.parametrize("what", ["lengths", "long", "nothing", "dtypes", "sizes"])
+@pytest.mark.parametrize("algorithm", ["hierarchical", "auto"])
+def test_unchecked_ranks_of_a_node_notice_what_others_put_into_their_memory(what, algorithm):
+    """No message says it there: lengths 3 and 4 gave [2, 2, 2] and [2, 2, 2, 0]."""
+    (first, total), *others = run(reduce_others, 3, what, algorithm, checked=False)
+    assert others == [(first, total)] * 2 and total == [3.0] * 5
+    assert first.startswith("rank ") and " in all_reduce #1 (" in first
+    if what == "dtypes":
+        assert first == (
+            "rank 1 is in all_reduce #1 (float32 [4]); ranks 0, 2 are in all_reduce #1 (int32 [4])"
+        )
 
 
 def timed(comm, nbytes):

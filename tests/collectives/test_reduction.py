@@ -1,7 +1,12 @@
+import functools
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from course.collectives.reduction import called, in_one_piece, reduction
+from course.collectives.reduction import Reduction, in_one_piece, op_name
 from tests.collectives.guarded import LAYOUTS, Guarded
 from tests.collectives.serial import MEANINGFUL, reduced, same, values
 
@@ -10,12 +15,12 @@ OPS = ("sum", "mean", "prod", "min", "max")
 
 def combined(op, tensors):
     """What ranks do with their tensors, one after another."""
-    how, parts = reduction(op, tensors[0].dtype), [x.clone() for x in tensors]
+    reduction, parts = Reduction.of(op, tensors[0].dtype), [x.clone() for x in tensors]
     for part in parts:
-        how.before(part, len(parts))
+        reduction.before(part, len(parts))
     for part in parts[1:]:
-        how.combine(parts[0], part)
-    how.after(parts[0], len(parts))
+        reduction.combine(parts[0], part)
+    reduction.after(parts[0], len(parts))
     return parts[0]
 
 
@@ -29,11 +34,11 @@ def test_parts_become_one(dtype, op):
 @pytest.mark.parametrize("op", OPS)
 def test_an_op_without_meaning_is_refused(dtype, op):
     if op in MEANINGFUL[dtype]:
-        reduction(op, dtype)
+        Reduction.of(op, dtype)
     else:
         name = str(dtype).removeprefix("torch.")
         with pytest.raises(ValueError, match=f"^no {op} of {name}: "):
-            reduction(op, dtype)
+            Reduction.of(op, dtype)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +51,13 @@ def test_an_op_without_meaning_is_refused(dtype, op):
 )
 def test_the_refusal_says_why(op, dtype, reason):
     with pytest.raises(ValueError, match=reason):
-        reduction(op, dtype)
+        Reduction.of(op, dtype)
 
 
 @pytest.mark.parametrize("op", ["average", "", None, 3])
 def test_an_unknown_op_is_refused(op):
     with pytest.raises(ValueError, match=f"op must be sum, mean, prod, min, max or a .* {op!r}$"):
-        reduction(op, torch.float32)
+        Reduction.of(op, torch.float32)
 
 
 def test_a_function_of_two_tensors_is_an_op():
@@ -67,17 +72,98 @@ def test_not_a_number_wins():
 
 
 def test_an_op_is_called_by_its_name():
-    assert called("sum") == "sum"
-    assert called(torch.gcd) == "gcd"
-    assert called(torch.nn.ReLU()) == "ReLU"
+    assert op_name("sum") == "sum"
+    assert op_name(torch.gcd) == "gcd"
+    assert op_name(torch.nn.ReLU()) == "ReLU"
 
 
 def test_functions_without_a_name_are_told_apart_by_their_lines():
     add = lambda a, b: a + b  # noqa: E731
-    multiply = lambda a, b: a * b  # noqa: E731
-    first = add.__code__.co_firstlineno
-    assert called(add) == f"<lambda> of line {first}"
-    assert called(multiply) == f"<lambda> of line {first + 1}"
+    assert op_name(add).startswith(f"<lambda> of line {add.__code__.co_firstlineno}, code ")
+
+
+def combine_by(number, inner=torch.add):
+    def op(a, b, weight=1):
+        return number * weight * inner(a, b)
+
+    return op
+
+
+def test_functions_of_one_name_are_told_apart_by_their_code_and_what_they_were_made_with():
+    def op(a, b):
+        return a * b
+
+    halved = combine_by(2)
+    halved.__defaults__ = (0.5,)
+    ops = [op, combine_by(2), combine_by(2.5), combine_by(2, torch.sub), combine_by(2, op), halved,
+           functools.partial(op), functools.partial(op, weight=2), Bound().op]  # fmt: skip
+    assert len({op_name(each) for each in ops}) == len(ops)
+    assert op_name(combine_by(2)) == op_name(combine_by(2))
+
+
+class Bound:
+    def op(self, a, b):
+        return a.fmax(b)
+
+
+SAME_CODE = """
+import torch
+from course.collectives.reduction import op_name
+def op(a, b): return a if str(a.shape) in {"one", "two", "three"} else torch.hypot(a, b)
+print(op_name(op))
+"""
+
+
+def test_a_function_has_the_same_name_in_every_process():
+    """Though each shuffles sets of texts in its own way."""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", SAME_CODE], check=True, capture_output=True, text=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in range(2)
+    }  # fmt: skip
+    assert len(said) == 1 and said.pop().startswith("op, code ")
+
+
+def larger_norm(a, b):
+    return a if a.norm() >= b.norm() else b
+
+
+def product_of_matrices(a, b):
+    return (a.view(2, 2) @ b.view(2, 2)).flatten()
+
+
+def halves(a, b):
+    return (a + b) / 2
+
+
+@pytest.mark.parametrize(
+    ("op", "sentence"),
+    [
+        (larger_norm, r"^op larger_norm, code \w+ must be elementwise: of \[3.*it makes \[1"),
+        (torch.dot, "^op dot must be elementwise, and of int64 .4. it raises RuntimeError: "),
+        (product_of_matrices, "must be elementwise, and of int64 .* it raises RuntimeError: shape"),
+        (lambda a: a, "must be elementwise, and of .* it raises TypeError: "),
+        (lambda a, b: 7, "must be elementwise, and of .* it raises TypeError: expected Tensor"),
+        (halves, "^op halves, code .* makes float32 of int64, which loses a part"),
+    ],
+)  # fmt: skip
+def test_a_function_that_is_not_elementwise_is_refused(op, sentence):
+    """A ring gives it other pieces than a tree: the larger of two norms was nobody's tensor."""
+    with pytest.raises(ValueError, match=sentence):
+        Reduction.of(op, torch.int64 if op is not larger_norm else torch.float32)
+
+
+@pytest.mark.parametrize("dtype", MEANINGFUL)
+def test_elementwise_functions_of_any_dtype_pass(dtype):
+    ops = [lambda a, b: torch.where(a == b, a, b), lambda a, b: a + b if dtype != torch.bool else b]
+    ops += [torch.logical_or] if dtype == torch.bool or dtype.is_floating_point else []
+    ops += [torch.hypot, torch.fmin] if dtype.is_floating_point else []
+    for op in ops:
+        assert (
+            Reduction.of(op, dtype).combine(torch.ones(2, dtype=dtype), torch.ones(2)) is not None
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

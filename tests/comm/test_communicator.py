@@ -5,7 +5,8 @@ import numpy
 import pytest
 import torch
 
-from course.comm import ANY
+from course.collectives import all_reduce, all_to_all, gather, scatter
+from course.comm import ANY, CommError
 from course.comm.tensors import DTYPES
 from course.worlds import run
 
@@ -43,6 +44,15 @@ def values(shape, dtype):
         return torch.zeros(shape, dtype=dtype)
     numbers = torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
     return numbers * (1 - 2j) if dtype.is_complex else numbers
+
+
+def told(act, *args) -> str:
+    """What a call says that must fail."""
+    try:
+        act(*args)
+    except CommError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
 
 
 def same_bits(a, b) -> bool:
@@ -283,6 +293,62 @@ def test_an_exchange_overtakes_what_nobody_has_asked_for_yet(on, checked):
 
 def describe(comm):
     return comm and (comm.rank, comm.size, comm.members, comm.node, comm.nodes, comm.name)
+
+
+def split_by_what_is_equal(comm):
+    """One number in three spellings, and a colour that looks like a name of the package's."""
+    group = comm.split([1, 1.0, True][comm.rank])
+    beside = comm.split("x, beside")
+    groups = []
+    for each in (group, beside, comm.split("background")):
+        each.barrier()
+        shared = each.node_memory() is not None
+        wrong = told(each.recv, torch.zeros(1), 2) if comm.rank == 1 else told(each.barrier)
+        groups.append((each.size, shared, "rank 1 is in recv from rank 2" in wrong))
+    return groups, group.name
+
+
+def test_colors_that_are_equal_make_one_group_and_no_color_decides_what_a_group_can_do():
+    """The name of a group decided once: "x, beside" had no shared memory and was not checked."""
+    found = run(split_by_what_is_equal, 3, timeout=10)
+    assert found == [([(3, True, True)] * 3, "world/1:1")] * 3
+
+
+# After a mismatch
+
+
+def go_wrong(comm, which):
+    """Every rank has other lengths in mind."""
+    ones = [torch.ones(2 * (comm.rank + 1)) for _ in range(comm.size)]
+    if which == "all_to_all":
+        all_to_all(comm, [x.clone() for x in ones], ones)
+    elif which == "gather":
+        gather(comm, ones[0], [torch.ones(2) for _ in ones] if comm.rank == 0 else None)
+    elif which == "scatter":
+        parts = [torch.ones(2), *(torch.ones(5) for _ in ones[1:])]
+        scatter(comm, torch.ones(2), parts if comm.rank == 0 else None)
+    else:
+        after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        comm.exchange(ones[0], after, torch.ones(2 * comm.rank + 2), before)
+
+
+def go_wrong_and_on(comm, which):
+    first = told(go_wrong, comm, which)
+    x = torch.full((4,), float(comm.rank))
+    return first, [told(comm.barrier) for _ in range(3)], told(all_reduce, comm, x), x[3].item()
+
+
+@pytest.mark.parametrize("which", ["all_to_all", "gather", "scatter", "exchange"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_after_a_mismatch_that_all_have_caught_all_go_on(on, which, ranks):
+    """The next call hung, or was blamed for it: one rank had left, and the others waited in it."""
+    found = run(go_wrong_and_on, ranks, which, on=on(ranks), timeout=10)
+    assert any("CommMismatch" in first for first, *_ in found)
+    goes_on = (["nothing"] * 3, "nothing", ranks * (ranks - 1) / 2)
+    assert [rest for _, *rest in found] == [list(goes_on)] * ranks
+
+
+# Groups
 
 
 def split_in_many_ways(comm):

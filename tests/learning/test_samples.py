@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 
 ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
 
 def test_finite_rows_pass_with_any_strides():
-    check_rows("patches", ROWS, least=2)
-    check_rows("patches", ROWS.T[:, :1].double())
+    check_samples("patches", ROWS, least=2)
+    check_samples("patches", ROWS.T[:, :1].double())
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_finite_rows_pass_with_any_strides():
 )
 def test_other_rows_are_refused(rows, least, sentence):
     with pytest.raises(ValueError, match=sentence):
-        check_rows("features", rows, least)
+        check_samples("features", rows, least)

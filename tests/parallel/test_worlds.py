@@ -6,7 +6,7 @@ import torch
 from course.parallel.data.compression import OneBit, PowerSGD, TopK
 from course.parallel.data.data_parallel import DataParallel
 from course.parallel.gossip.topology import metropolis, ring_graph
-from course.parallel.server.shards import cut
+from course.parallel.server.shards import shard_plan
 from course.worlds import hosts, mpi, run
 from tests.parallel import workers
 from tests.parallel.data import test_data_parallel as test_data
@@ -40,7 +40,7 @@ def compressed(comm):
 
 def served(comm):
     """The shard of a server, or what a client was given."""
-    answer = workers.train(comm, cut(comm.size, 1, workers.ELEMENTS), workers.downpour)
+    answer = workers.train(comm, shard_plan(comm.size, 1, workers.ELEMENTS), workers.downpour)
     return answer if torch.is_tensor(answer) else answer.values
 
 

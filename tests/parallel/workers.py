@@ -12,7 +12,7 @@ from torch import nn
 from course.comm import PeerLost
 from course.parallel.server.client import Client
 from course.parallel.server.server import serve
-from course.parallel.server.shards import join
+from course.parallel.server.shards import agree
 from course.parallel.server.snapshots import Snapshots
 from course.parallel.server.staleness import asynchronous
 from course.parallel.server.updates import adagrad, sgd, slower_if_stale
@@ -130,6 +130,22 @@ def paced(comm, plan, rule, steps, **knobs):
             client.push()
 
 
+def rarely_fetching(comm, plan, snapshots, steps):
+    """Every gradient is one; four pushes a fetch.  The server's account; where a client began."""
+    module = Bare(plan.bounds[-1])
+    if comm.rank in plan.servers:
+        return serve(comm, plan, module, sgd(1.0), snapshots=snapshots)
+    with Client(comm, plan, module, n_fetch=4) as client:
+        client.pull()
+        begun = client.clock
+        for step in range(begun, steps):
+            if step > begun:
+                client.pull()
+            module.w.grad = torch.ones_like(module.w)
+            client.push()
+    return begun
+
+
 def uneven(comm, plan, rule):
     return paced(comm, plan, rule, 2 if comm.rank == 1 else 9)
 
@@ -192,7 +208,7 @@ def loses_a_server(comm, plan, folder):
     """The last server ends when all have begun; what each client hears of it, and what the others
     have served."""
     if comm.rank == plan.servers[-1]:
-        join(comm, plan, Bare(plan.bounds[-1], dtype=torch.float64).w)
+        agree(comm, plan, Bare(plan.bounds[-1], dtype=torch.float64).w)
         with contextlib.suppress(Gone):
             cut_off(comm)
         return None
@@ -230,5 +246,5 @@ def gone_wrong(comm, plan, wrong):
                 wrong(client, module)
             module.w.grad = torch.ones_like(module.w)
             client.push()
-    except (ValueError, FloatingPointError) as error:
+    except (ValueError, RuntimeError, FloatingPointError) as error:
         return f"{type(error).__name__}: {error}"

@@ -380,7 +380,6 @@ WAITING = {  # each marked rank waits for what never comes
     "another sender and receiver": "!send 1 | !recv 2 | !send 0",
     "a wait before the other's send": "!irecv 1; wait; send 1 | !irecv 0; wait; send 0 |",
     "a wait before the other's recv": "!isend 1; wait; recv 1 | !isend 0; wait; recv 0 |",
-    "a send to who is in a collective": "!send 1; barrier | !barrier; recv 0 | !barrier",
     "a group's call and the world's": "join 0; !barrier | join 0; world; !barrier | "
                                       "join 1; world; !barrier",
     "a group's message and the world's": "join 0; !send 1 | join 0; world; !recv 0 | join 1",
@@ -409,7 +408,6 @@ ENDED = {  # each marked rank waits for one that has returned
     "a recv of what nobody sends": "| | !recv 0",
     "a recv from any when all have returned": "| | !recv any",
     "a send to one that never receives": "| !send 2; recv 2 |",
-    "a send begun and forgotten, of what nobody receives": "!isend 1 | |",
     "a wait for what nobody receives": "| | !isend 0; wait",
 }
 ENDS = {  # what ends a rank, and what is said of it
@@ -445,6 +443,37 @@ BEGUN = {  # what ranks begin, and what the others do
     "what the others call": (stuck, "!all_reduce | !begin all_reduce; wait | "
                                     "!begin all_reduce; wait"),
 }  # fmt: skip
+
+
+FORGOTTEN = {  # messages that nobody waits for
+    "a send": "isend 1 | recv 0 |",
+    "a send of what nobody receives": "isend 1 | |",
+    "a receive": "irecv 1 | send 0 |",
+    "a receive of what nobody sends": "irecv 1 | |",
+}
+IN_A_CALL = {  # rank 0 waits for a message of rank 1, which is in a call
+    "a send": "!send 1; barrier | !barrier; recv 0 | !barrier",
+    "a send that was begun": "!isend 1; wait; barrier | !barrier; recv 0 | !barrier",
+    "a large send": f"!send 1 n={LARGE}; barrier | !barrier; recv 0 n={LARGE} | !barrier",
+    "a receive": "!recv 1; barrier | !barrier; send 0 | !barrier",
+    "a receive after a group": "join 0; world; !recv 1; barrier | "
+                               "join 0; world; !barrier; send 0 | join 1; world; !barrier",
+}  # fmt: skip
+
+
+def what_is_not_awaited():
+    """Messages begun and forgotten, and messages awaited of ranks that are in a call."""
+    for name, program in FORGOTTEN.items():
+        told = (
+            r"ValueError: rank 0 has returned without a wait\(\) for (send to|recv from) rank 1 .*"
+        )
+        hears = {0: told} | dict.fromkeys((1, 2), "nothing|PeerLost: rank 0 was lost .*")
+        yield Misuse(f"forgotten: {name}", program, hears, False)
+    for name, program in IN_A_CALL.items():
+        words = marked(program)
+        told = f"CommMismatch: rank 0 is in {words[0]}; ranks? .* in {words[1]}"
+        hears = {0: told} | dict.fromkeys((1, 2), f"{told}|PeerLost: rank . was lost .*")
+        yield Misuse(f"in a call: {name}", program, hears, False)
 
 
 def calls_beside():
@@ -577,7 +606,6 @@ RACES = {  # neither order is wrong, but not every place has room for every mess
 }
 NO_MISUSES = {  # though they look like some: the values are right
     "from any, of one length": "recv any; recv any | send 0 | send 0",
-    "a send begun and forgotten": "isend 1; isend 2 tag=2 | recv 0 | recv 0 tag=2",
     "a leaf that wants gradients": "send 1 tag=4 | recv 0 tag=4 kind=leaf |",
     "receives posted in another order than sent": "isend 1 tag=1; isend 1 tag=2; wait | "
                                                   "irecv 0 tag=2; irecv 0 tag=1; wait |",
@@ -600,6 +628,7 @@ def races_and_no_misuses():
 GENERATORS = (
     calls_that_differ, other_calls, other_algorithms, calls_of_too_few, misfits, waits_in_vain,
     waits_for_the_ended, wrong_peers_and_tags, wrong_tensors, wrong_arguments_of_collectives,
-    calls_of_other_lengths, other_segments, calls_beside, races_and_no_misuses,
+    calls_of_other_lengths, other_segments, what_is_not_awaited, calls_beside,
+    races_and_no_misuses,
 )  # fmt: skip
 MISUSES = [misuse for generator in GENERATORS for misuse in generator()]

@@ -71,7 +71,7 @@ def refusals(comm, names):
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}")
     comm.send(torch.ones(3), 0)  # nothing of all this is under way
-    assert comm.meter.sent_messages == 1 and not comm._transport.posted
+    assert comm.meter.sent_messages == 1 and not comm._transport.receiver.matcher.posted
     return said
 
 

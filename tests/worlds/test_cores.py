@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from course.worlds.cores import CGROUPS, cores, quotas
+from course.worlds.cores import CGROUPS, cores, quotas, threads
 
 AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -71,3 +71,22 @@ def test_affinity_counts(tmp_path):
 
 def test_this_machine_has_some():
     assert 1 <= cores(CGROUPS) <= AFFINITY
+
+
+@pytest.mark.parametrize(
+    "said, ranks, expected",
+    [
+        ("", 2, None),
+        ("1", 2, 1),  # it was not asked: 2 threads on 4 cores
+        ("3", 2, 3),
+        ("0", 2, None),
+        ("4,2", 2, None),
+        ("many", 1, None),
+    ],
+)
+def test_the_threads_of_a_rank_are_what_the_user_says_else_its_share(
+    monkeypatch, said, ranks, expected
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert threads(ranks) == (max(1, cores() // ranks) if expected is None else expected)
+    assert threads(10**6) == (expected or 1)

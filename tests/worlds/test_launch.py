@@ -13,12 +13,15 @@ import psutil
 import pytest
 import torch
 
-from course.comm import PeerLost
+import course
+from course.comm import CommError, PeerLost
 from course.worlds import RankError, RunTimeout, processes, run
 from course.worlds import cores as cores_module
 from course.worlds.cores import cores
 from course.worlds.local import workers as workers_module
 from course.worlds.supervise import GRACE_S
+
+ROOT = os.path.dirname(os.path.dirname(course.__file__))
 
 
 def whoami(comm, *args, **kwargs):
@@ -125,7 +128,7 @@ SCRIPT = """
         return Point(total.item() + offset), pathlib.Path(main.__file__).name
 
     if sys.argv[1:] == ["fail"]:
-        course.worlds.run(lambda comm: missing, 2)
+        course.worlds.run(lambda comm: comm.rank or missing, 2)
     points, mains = zip(*course.worlds.run(work, 2))
     print([point.x for point in points], set(mains), all(type(p) is Point for p in points))
 """
@@ -134,9 +137,8 @@ SCRIPT = """
 def script(tmp_path, *arguments):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(workers_module.__file__)))
     command = [sys.executable, "-W", "error", str(path), *arguments]
-    environment = os.environ | {"PYTHONPATH": root}
+    environment = os.environ | {"PYTHONPATH": ROOT}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
 
@@ -151,7 +153,7 @@ def test_a_script_whose_rank_failed_fails(tmp_path):
     done = script(tmp_path, "fail")
     assert done.returncode == 1
     assert "rank 0 failed: NameError: name 'missing' is not defined" in done.stderr
-    assert "course.worlds.run(lambda comm: missing, 2)" in done.stderr
+    assert "course.worlds.run(lambda comm: comm.rank or missing, 2)" in done.stderr
 
 
 # Where it runs
@@ -185,7 +187,8 @@ def inside(comm):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_rank_is_a_process_of_its_own_with_its_share_of_the_cores(ranks):
+def test_a_rank_is_a_process_of_its_own_with_its_share_of_the_cores(monkeypatch, ranks):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     expected = ("fork_server.py", 2, "", max(1, cores() // ranks))
     assert run(inside, ranks) == [expected] * ranks
     assert len({os.getpid(), *run(lambda comm: os.getpid(), ranks)}) == ranks + 1
@@ -308,7 +311,42 @@ def test_nothing_is_left_of_a_run(tmp_path):
     assert gone(ranks_alive())
 
 
-@pytest.mark.parametrize("interrupted", ["reserve", "frame"])  # before and after their forks
+def flee(comm, how):
+    """Start a process in a session of its own, and say which."""
+    if how == "popen":
+        return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
+    if how == "shell":
+        shell = "setsid sleep 1000 > /dev/null 2>&1 & echo $!"
+        return int(subprocess.run(["sh", "-c", shell], capture_output=True, text=True).stdout)
+    said, say = os.pipe()
+    if (child := os.fork()) == 0:  # and its child loses its parent, in a session of its own
+        os.setsid()
+        if os.fork() == 0:
+            os.write(say, str(os.getpid()).encode())
+            time.sleep(1000)
+        os._exit(0)
+    os.waitpid(child, 0)
+    return int(os.read(said, 20))
+
+
+@pytest.mark.parametrize("how", ["popen", "shell", "fork"])
+def test_what_has_a_session_of_its_own_ends_with_its_run_too(how):
+    """It stayed, even when the notebook had ended."""
+    pids = run(flee, 2, how)
+    assert len(set(pids)) == 2 and not any(map(running, pids))  # at once
+
+
+def flee_and_print(comm):
+    printing = "while True: print('x' * 1000)"
+    subprocess.Popen([sys.executable, "-c", printing], start_new_session=True)
+
+
+def test_who_prints_for_ever_in_a_session_of_its_own_does_not_keep_the_launcher():
+    run(flee_and_print, 1, limit=60)
+    assert gone(ranks_alive())
+
+
+@pytest.mark.parametrize("interrupted", ["reserve", "send"])  # before and after their forks
 def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
     """The first launcher had nobody to stop a workers whose making was interrupted."""
     run(whoami, 2)
@@ -336,8 +374,9 @@ def end_the_leader(comm):
 
 
 def test_a_run_whose_leader_is_killed_fails_and_the_next_one_does_not():
-    """The first launcher then waited for ever for news from nobody."""
-    with pytest.raises(RankError, match="was ended by SIGKILL"):
+    """The first launcher then waited for ever for news from nobody; the next one blamed rank 0."""
+    sentence = r"^the process that held the ranks was ended \(out of memory\?\), and they with it$"
+    with pytest.raises(CommError, match=sentence):
         run(end_the_leader, 2)
     assert gone(ranks_alive())
     assert run(whoami, 2)[1][:2] == (1, 2)
@@ -453,3 +492,108 @@ def test_a_limit_changes_nothing_for_a_run_that_keeps_it():
 def test_a_setting_that_means_nothing_is_refused(option, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         run(whoami, 2, **option)
+
+
+# What cannot start
+
+FRESH = """
+    import os, resource, sys
+    os.environ.update(SETTINGS)
+    from course.comm import CommError
+    from course.worlds import processes, run
+    from course.worlds.local import workers
+    BODY
+"""
+
+
+def fresh(tmp_path, body, **settings):
+    """What a script prints whose environment is changed before its first run."""
+    text = textwrap.dedent(FRESH).replace("SETTINGS", repr(settings))
+    path = tmp_path / "script.py"
+    path.write_text(text.replace("BODY", textwrap.dedent(body)))
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    command = [sys.executable, "-W", "error", str(path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done.stdout
+
+
+def test_ranks_run_the_same_course_as_the_notebook_and_find_the_same_library(tmp_path):
+    """They ran the one on PYTHONPATH; a learner's `queue.py` there kept them from starting."""
+    other = tmp_path / "other"
+    (other / "course").mkdir(parents=True)
+    (other / "course" / "__init__.py").write_text("raise ImportError('another course')")
+    (other / "queue.py").write_text("raise ImportError('no queue of ours')")
+    body = """
+        import course
+        def where(comm):
+            import course
+            from course.collectives import all_reduce
+            return course.__file__, os.environ["PYTHONPATH"], os.environ["PYTHONHOME"]
+        ((file, path, home),) = run(where, 1)
+        print(file == course.__file__, path == home == os.environ["PYTHONPATH"])
+    """
+    settings = {"PYTHONPATH": str(other), "PYTHONHOME": str(other)}
+    assert fresh(tmp_path, body, **settings) == "True True\n"
+
+
+def test_a_fork_server_that_cannot_import_says_why(tmp_path):
+    """Rank 0 was blamed: `was ended by SIGKILL`."""
+    body = """
+        import torch
+        sys.path = [entry for entry in sys.path if "packages" not in entry]
+        workers.sys.executable = sys.executable = EXECUTABLE
+        try:
+            run(lambda comm: 1, 2)
+        except CommError as error:
+            print(error)
+    """
+    bare = f"{sys.base_prefix}/bin/python3"
+    said = fresh(tmp_path, body.replace("EXECUTABLE", repr(bare)))
+    assert said.startswith("the fork server could start no ranks: Traceback")
+    assert said.endswith("ModuleNotFoundError: No module named 'torch'\n")
+
+
+def test_a_fork_server_that_cannot_even_start_says_how_it_ended(tmp_path):
+    body = """
+        import course.worlds.helper
+        sys.executable = "/bin/false"
+        try:
+            run(lambda comm: 1, 2)
+        except CommError as error:
+            print(error)
+    """
+    sentence = "the fork server could start no ranks: it has ended with status 1\n"
+    assert fresh(tmp_path, body) == sentence
+
+
+def test_ranks_that_need_more_open_files_than_allowed_are_refused_and_leave_none(tmp_path):
+    """It was `[Errno 24]`, and each try left some open."""
+    body = """
+        run(lambda comm: 1, 1)
+        files = lambda: len(os.listdir("/proc/self/fd"))
+        before = files()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + 9, before + 20))
+        for _ in range(2):
+            try:
+                run(lambda comm: 1, 12, on=processes(oversubscribe=True))
+            except CommError as error:
+                print(error)
+            print(files() - before)
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        print(run(lambda comm: comm.rank, 4), soft - before)
+    """
+    said = fresh(tmp_path, body).splitlines()
+    assert said[0].startswith("12 ranks need 36 open files here, more than are left of the ")
+    assert said[1] == said[3] == "0" and said[4] == "[0, 1, 2, 3] 9"
+
+
+def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch):
+    """It was `FileNotFoundError`, from a file of ours."""
+    (tmp_path / "short").mkdir()
+    monkeypatch.chdir(tmp_path / "short")
+    (tmp_path / "short").rmdir()
+    with pytest.raises(CommError, match="^ranks start in the working directory of this process, w"):
+        run(whoami, 2)
+    monkeypatch.chdir(tmp_path)
+    assert run(whoami, 2)[1][:2] == (1, 2)

@@ -1,12 +1,14 @@
 import functools
+import sys
 import threading
+import types
 
 import pytest
 import torch
 
 from course.comm import CommMismatch, CommTimeout, PeerLost
 from course.worlds import RankError, run
-from course.worlds.pickling import Failure, pack, unpack
+from course.worlds.pickling import Failure, pack, pack_result, unpack, unpack_or
 
 lock = threading.Lock()
 
@@ -120,4 +122,73 @@ def test_causes_come_before_consequences():
 
 def test_a_failure_without_a_trace_is_its_sentence():
     failure = Failure(2, 0.0, 0, "it ended", None, None)
-    assert (failure.text(), failure.stack(), unpack(failure.exception)) == ("it ended", [], None)
+    assert (failure.text(), failure.stack()) == ("it ended", [])
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def test_an_exception_without_words_is_named_all_the_same():
+    """Its text was asked for outside of any `try`: the rank then ended by the interpreter's end,
+    which waits for threads, and the run with it."""
+    failure = Failure.of(1, Mute())
+    assert failure.sentence == "Mute: <exception str() failed>"
+    assert failure.text().endswith("Mute: <exception str() failed>")
+
+
+class LeavesWhenUnpacked(Exception):
+    def __reduce__(self):
+        return sys.exit, (3,)
+
+
+def test_an_exception_that_leaves_when_it_is_unpacked_does_not_travel():
+    failure = Failure.of(0, LeavesWhenUnpacked("bad"))
+    assert failure.exception is None and failure.sentence == "LeavesWhenUnpacked: bad"
+
+
+def test_a_long_sentence_loses_its_middle():
+    """A message of 30 MB made an error of 90 MB."""
+    failure = Failure.of(0, ValueError("a" * 10**6 + "z" * 10**6))
+    assert len(failure.sentence) < 2_100 and len(failure.text()) < 21_000
+    assert failure.sentence.startswith("ValueError: aaa") and failure.sentence.endswith("zzz")
+    assert " … 1998012 characters left out … " in failure.sentence
+
+
+def foreign_class(name):
+    """An exception of a module that is gone again: as a rank's that changed its sys.path."""
+    module = types.ModuleType("helpers_of_mine")
+    exec(f"class {name}(Exception): pass", module.__dict__)
+    return module, getattr(module, name)
+
+
+def test_a_traceback_can_be_read_where_its_class_cannot_be_had(monkeypatch):
+    """The launcher said `No module named 'helpers_of_mine'`, and no rank."""
+    module, kind = foreign_class("Odd")
+    with monkeypatch.context() as there:
+        there.setitem(sys.modules, "helpers_of_mine", module)
+        try:
+            try:
+                raise kind("first")
+            except kind as error:
+                raise kind("second") from error
+        except kind as error:
+            failure = Failure.of(0, error)
+    assert failure.sentence == "Odd: second"
+    assert "helpers_of_mine.Odd: first" in failure.text()
+    assert failure.text().endswith("helpers_of_mine.Odd: second")
+    assert [function for *_, function in failure.stack()] == [
+        "test_a_traceback_can_be_read_where_its_class_cannot_be_had"
+    ]
+    assert unpack_or("nothing", failure.exception) == "nothing"
+
+
+@pytest.mark.parametrize("leaves", [SystemExit, GeneratorExit, RecursionError])
+def test_what_cannot_be_unpacked_is_a_value_error(leaves):
+    class Leaves:
+        def __reduce__(self):
+            return exec, (f"raise {leaves.__name__}('now')",)
+
+    with pytest.raises(ValueError, match=f"^cannot be unpacked here: {leaves.__name__}: now$"):
+        unpack(pack_result(0, Leaves()))

@@ -309,6 +309,27 @@ def test_the_kernel_is_killed(own):
     wait_until(family.is_gone, SPARE_S)
 
 
+def test_the_kernel_is_killed_while_a_process_that_it_has_forked_lives(tmp_path):
+    """That process holds the kernel's sockets: they did not close, and ranks stayed busy."""
+    with a_notebook(tmp_path, "processes()") as own:
+        own.execute("run(sign_in, 3, FOLDER)")
+        own.forget()
+        own.execute("""
+            if (forked := os.fork()) == 0:
+                time.sleep(1000)
+            pathlib.Path(FOLDER, "forked").write_text(str(forked))
+        """)
+        forked = psutil.Process(int((tmp_path / "forked").read_text()))
+        try:
+            own.start("run(busy, 3, FOLDER, timeout=None)")
+            family = Family(own.folder)
+            family.kept.remove(forked.pid)
+            os.kill(family.kernel, signal.SIGKILL)
+            wait_until(family.is_gone, SPARE_S)
+        finally:
+            forked.kill()
+
+
 def test_a_cell_of_nbval_runs_out_of_time(tmp_path, monkeypatch, world):
     """The calls that nbval's plugin makes, with a limit for this one cell alone."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -2,17 +2,22 @@ import os
 import signal
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 import torch
 
-from course.comm import CommTimeout, PeerLost, Trace
-from course.worlds import RankError, run
+from course.comm import CommError, CommTimeout, PeerLost, Trace
+from course.worlds import RankError, run, supervise
+from course.worlds.console import Printer
+from course.worlds.pickling import Failure, pack_result
+from course.worlds.supervise import Supervisor
 
 
-def failure(fn, ranks, **options) -> RankError:
+def failure(fn, ranks, *args, **options) -> RankError:
     with pytest.raises(RankError) as caught:
-        run(fn, ranks, **options)
+        run(fn, ranks, *args, **options)
     return caught.value
 
 
@@ -71,6 +76,7 @@ def ends(comm, how):
         {
             "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
             "crashed": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+            "beyond": lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6),
             "left": lambda: os._exit(3),
             "left well": lambda: os._exit(0),
             "exited": lambda: sys.exit(4),
@@ -83,8 +89,17 @@ def ends(comm, how):
 @pytest.mark.parametrize(
     "how, sentence",
     [
-        ("killed", "PeerLost: rank 1 was ended by SIGKILL before its function had returned"),
+        (
+            "killed",
+            "PeerLost: rank 1 was ended by SIGKILL before its function had returned "
+            "(out of memory?)",
+        ),
         ("crashed", "PeerLost: rank 1 was ended by SIGSEGV before its function had returned"),
+        (
+            "beyond",
+            f"PeerLost: rank 1 was ended by signal {signal.SIGRTMIN + 6} before its function "
+            "had returned",
+        ),  # `is not a valid Signals`
         ("left", "PeerLost: rank 1 exited with status 3 before its function had returned"),
         ("left well", "PeerLost: rank 1 exited with status 0 before its function had returned"),
         ("exited", "SystemExit: 4"),
@@ -192,3 +207,101 @@ def test_the_trace_of_a_run_that_failed_holds_what_was_done():
     error = failure(trail, 2, trace=trace)
     assert error.rank == 1
     assert trace.sent_messages == [1, 1] and trace.sent_bytes == [8, 8]
+
+
+class Leaving:
+    """A result that ends whoever unpacks it."""
+
+    def __reduce__(self):
+        return sys.exit, ("the launcher has left",)
+
+
+def returns_leaving(comm, fail):
+    if fail and comm.rank == 1:
+        raise LookupError("the real cause")
+    return Leaving() if comm.rank == 0 else "well"
+
+
+def test_a_result_that_cannot_be_unpacked_is_a_failure_of_its_rank():
+    """It ended the script."""
+    error = failure(returns_leaving, 2, False)
+    sentence = "what it returned cannot be unpacked here: SystemExit: the launcher has left"
+    assert error.rank == 0 and error.failures == {0: sentence} and error.values == {1: "well"}
+    assert str(error) == f"rank 0 failed: {sentence}"
+
+
+def test_a_result_that_cannot_be_unpacked_does_not_hide_another_failure():
+    error = failure(returns_leaving, 2, True)
+    assert error.rank == 1 and isinstance(error.exception, LookupError)
+    assert "rank 0: what it returned cannot be unpacked here: SystemExit" in str(error)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def raise_mute_beside_a_thread(comm):
+    threading.Thread(target=time.sleep, args=[1000]).start()
+    raise Mute
+
+
+def test_an_exception_without_words_ends_its_rank_whatever_its_threads_do():
+    error = failure(raise_mute_beside_a_thread, 1, limit=60)
+    assert error.failures == {0: "Mute: <exception str() failed>"}
+
+
+class LeavesWhenPacked(Exception):
+    def __reduce__(self):
+        os.write(2, b"packing")
+        raise SystemExit
+
+
+def raise_what_leaves(comm):
+    threading.Thread(target=time.sleep, args=[1000]).start()
+    raise LeavesWhenPacked("odd")
+
+
+def test_a_failure_whose_packing_leaves_is_told_in_words():
+    assert failure(raise_what_leaves, 1, limit=60).failures == {0: "LeavesWhenPacked: odd"}
+
+
+class Scripted:
+    """Workers that say what a test has written, a poll at a time."""
+
+    def __init__(self, *polls):
+        self.polls, self.asked = list(polls), []
+
+    def poll(self, timeout):
+        if not self.polls:
+            raise KeyboardInterrupt
+        return self.polls.pop(0)
+
+    def request_stack(self, rank):
+        self.asked.append(rank)
+
+
+def supervisor(ranks):
+    return Supervisor(ranks, Printer(ranks, live=False))
+
+
+def test_ranks_that_never_start_are_named(monkeypatch):
+    """A fork server that hung held the notebook for ever."""
+    monkeypatch.setattr(supervise, "START_S", 0.05)
+    workers = Scripted([(0, "started", 7)], *[[]] * 10**6)
+    with pytest.raises(CommError, match="^ranks 1, 2 had not started after 0.05 s$"):
+        supervisor(3).until_settled(workers, 0, None)
+
+
+def test_of_failures_that_weigh_the_same_the_first_is_raised():
+    watch = supervisor(3)
+    for rank, when, severity in ((0, 5.0, 0), (1, 3.0, 0), (2, 1.0, 2)):
+        watch.handle([(rank, "failure", (Failure(rank, when, severity, f"of {rank}"), []))])
+    with pytest.raises(RankError, match="^rank 1 failed: of 1\n\nrank 0: of 0\nrank 2: of 2$"):
+        watch.values()
+
+
+def test_a_rank_that_says_its_result_and_ends_has_not_failed():
+    watch = supervisor(1)
+    watch.handle([(0, "ended", 9), (0, "result", (pack_result(0, 3), []))])
+    assert watch.values() == [3] and not watch.unfinished

@@ -5,10 +5,11 @@ import math
 
 import torch
 
-from course.classroom.judging import EMPTY, check_filled, function, held, number, on_ranks
+from course.classroom.answers import EMPTY, check_filled, function, held, number, on_ranks
 from course.classroom.patterns import check_ring, check_tree, only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.collectives.basic import all_gather, binomial_tree, broadcast, reduce
+from course.collectives import all_gather, broadcast, reduce
+from course.collectives.tree import binomial_tree
 
 MANY = 100  # ranks of the tree whose steps are counted
 LARGE = 2**18  # elements: 2 MB, more than a socket holds

@@ -5,8 +5,8 @@ import math
 
 import torch
 
-from course.classroom.comparing import close
-from course.classroom.judging import function, number, on_ranks
+from course.classroom.answers import function, number, on_ranks
+from course.classroom.comparison import close
 from course.classroom.patterns import check_ring, only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.cluster.fabric import one_switch
@@ -176,7 +176,7 @@ def imagined_steps(answer, ranks, elements) -> float:
     cable = Cable("a second", STEP_S / 4, elements * 8 / (STEP_S / 2), "made up")
     world = simulated(one_switch(ranks, FREE, cable))
     check_sums(f"on {ranks} ranks", run(summed, ranks, answer, elements, on=world))
-    return world.record.seconds / STEP_S
+    return world.report.seconds / STEP_S
 
 
 # The ring

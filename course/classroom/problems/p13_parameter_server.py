@@ -8,11 +8,11 @@ from operator import index
 
 import torch
 
-from course.classroom.judging import function, on_ranks
+from course.classroom.answers import function, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.comm import ANY
-from course.parallel.server.shards import cut
+from course.parallel.server.shards import shard_plan
 
 CUTS = ((10, 2), (2410, 3), (7, 4), (9, 4), (2, 5), (61_000_000, 64))
 STEPS, RATE, START, LATER = 5, 0.25, 10.0, 7  # the last is the tag of a word between clients
@@ -260,7 +260,7 @@ EXERCISES = [
             "where would the k-th bound be if an element could be cut? Round that.",
             "elements * k // servers, for k from 0 to servers.",
         ),
-        cut,
+        shard_plan,
     ),
     Exercise(
         "staleness_histogram",

@@ -3,8 +3,8 @@ both of its ends, a force that is taken too late."""
 
 import torch
 
-from course.classroom.comparing import close, compare, refuse
-from course.classroom.judging import check_filled, function, number, on_ranks
+from course.classroom.answers import check_filled, function, number, on_ranks
+from course.classroom.comparison import close, compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce, cost
 from course.parallel.elastic.stability import largest_alpha
@@ -36,52 +36,68 @@ def check_steps_ahead(answer):
     raise Wrong(f"with {ahead:g} steps, {(PULL_STEPS - ahead) * STEP_S:.2g} s are waited for.")
 
 
-def stiffest_spring(bend, workers):
+def stiffest_spring(rate_curvature, workers):
     """The alpha from which on elastic averaging no longer settles, at tau 1.
 
-    A pattern (m, c) that becomes (-m, -c):  (2 - bend - alpha) m + alpha c = 0  and
+    A pattern (m, c) that becomes (-m, -c):  (2 - rate_curvature - alpha) m + alpha c = 0  and
     workers alpha m + (2 - workers alpha) c = 0, so that
-    (2 - bend - alpha) (2 - workers alpha) = workers alpha^2.
+    (2 - rate_curvature - alpha) (2 - workers alpha) = workers alpha^2.
     """
-    if not 0 < bend < 2:
+    if not 0 < rate_curvature < 2:
         return 0.0
-    return 2 * (2 - bend) / (2 + workers * (2 - bend))
+    return 2 * (2 - rate_curvature) / (2 + workers * (2 - rate_curvature))
 
 
 # What a slip gives in the place of `stiffest_spring`, for the same arguments.
 BOUNDS = (
     (
-        lambda bend, workers: 2 * (2 - bend) / (2 + workers * (2 - bend)),
-        "a worker by itself does not settle from a bend of 2 on: then no spring does.",
+        lambda rate_curvature, workers: (
+            2 * (2 - rate_curvature) / (2 + workers * (2 - rate_curvature))
+        ),
+        "a worker alone does not settle from rate times curvature 2 on: then no spring does.",
     ),
-    (lambda bend, workers: 2 / workers, "this is where beta is 2: the workers move as well."),
     (
-        lambda bend, workers: largest_alpha(bend, 1),
+        lambda rate_curvature, workers: 2 / workers,
+        "this is where beta is 2: the workers move as well.",
+    ),
+    (
+        lambda rate_curvature, workers: largest_alpha(rate_curvature, 1),
         "this is the bound of a single worker: all of them pull at once.",
     ),
     (
-        lambda bend, workers: largest_alpha(bend, 1) / workers,
+        lambda rate_curvature, workers: largest_alpha(rate_curvature, 1) / workers,
         "the bound falls with the workers, but not in proportion.",
     ),
     (
-        lambda bend, workers: workers * largest_alpha(bend, workers),
+        lambda rate_curvature, workers: workers * largest_alpha(rate_curvature, workers),
         "this is the bound of beta, workers times alpha.",
     ),
     (
-        lambda bend, workers: largest_alpha(0.0, workers),
-        "this is the bound on flat ground: the bend is missing.",
+        lambda rate_curvature, workers: largest_alpha(0.0, workers),
+        "this is the bound on flat ground: rate times curvature is missing.",
     ),
-    (lambda bend, workers: 2 - bend, "beyond 2 - bend one worker, its centre held, swings."),
+    (
+        lambda rate_curvature, workers: 2 - rate_curvature,
+        "beyond 2 - rate times curvature one worker, its centre held, overshoots.",
+    ),
 )
 
 
 def check_stiffest_spring(answer):
-    for bend, workers in ((0.1, 4), (1.0, 1), (0.5, 16), (1.9, 3), (0.01, 64), (2.5, 2), (2.0, 5)):
-        right = stiffest_spring(bend, workers)
+    for rate_curvature, workers in (
+        (0.1, 4),
+        (1.0, 1),
+        (0.5, 16),
+        (1.9, 3),
+        (0.01, 64),
+        (2.5, 2),
+        (2.0, 5),
+    ):
+        right = stiffest_spring(rate_curvature, workers)
         grows = f"it settles below {right:.4g}, and grows above."
         compare(
-            answer, stiffest_spring, [(bend, workers)], BOUNDS,
-            otherwise=f"with bend {bend:g} and {workers} workers {grows}", shape_is="a bound",
+            answer, stiffest_spring, [(rate_curvature, workers)], BOUNDS, shape_is="a bound",
+            otherwise=f"at rate times curvature {rate_curvature:g} with {workers} workers {grows}",
         )  # fmt: skip
     return "many workers leave each a small alpha, so that beta stays below 2 p / (p + 1)."
 
@@ -309,13 +325,13 @@ EXERCISES = [
     ),
     Exercise(
         "stiffest_spring",
-        "write stiffest_spring(bend, workers): the alpha from which on elastic averaging at tau 1 "
-        "no longer settles, 0 where the workers by themselves do not.",
+        "write stiffest_spring(rate_curvature, workers): the alpha from which on elastic averaging "
+        "at tau 1 no longer settles, 0 where the workers by themselves do not.",
         check_stiffest_spring,
         (
             "at the bound there are m and c, not both 0, which become -m and -c: write that down.",
             "two equations in m and c have an answer other than 0 where their determinant is 0.",
-            "(2 - bend - alpha) (2 - p alpha) = p alpha^2; the squares of alpha cancel.",
+            "(2 - rate_curvature - alpha) (2 - p alpha) = p alpha^2; the squares of alpha cancel.",
         ),
         stiffest_spring,
     ),

@@ -1,7 +1,7 @@
 """Take a real photograph by name, list the natural ones, and cut square patches.
 
 The photographs ship inside scikit-image and scikit-learn: nothing is downloaded. Larger sets of
-them are fetched once by `python -m course.learning.images.photographs stage DIR`.
+them are fetched once by `python -m course.learning.images stage DIR`.
 """
 
 import difflib

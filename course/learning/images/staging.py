@@ -5,6 +5,7 @@ The directory is named by the environment variable COURSE_DATA, and by nothing e
 
 import argparse
 import http.client
+import lzma
 import os
 import shutil
 import tarfile
@@ -15,7 +16,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-COMMAND = "python -m course.learning.images.photographs stage"
+COMMAND = "python -m course.learning.images stage"
 
 
 class Source(NamedTuple):
@@ -64,6 +65,12 @@ SOURCES = {
 }
 
 
+# RuntimeError: encrypted, packed by a method that Python does not know, or nested too deeply.
+UNREADABLE = (
+    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError,
+)  # fmt: skip
+
+
 def staged(*parts):
     """The path of a staged data set or of a file in it, as in `staged("orl_faces", "s1")`.
 
@@ -83,21 +90,35 @@ def fetch(name, directory):
     """Bring the data set `name` of SOURCES into `directory`; returns its path there.
 
     Whatever interrupts, `directory`/`name` is complete or not there. A complete one costs nothing;
-    an archive already downloaded is unpacked again, not fetched again.
+    an archive already downloaded is unpacked again, not fetched again. Several processes may fetch
+    at once: the first to finish counts.
     Raises ValueError or OSError, one sentence each.
     """
     if name not in SOURCES:
         raise ValueError(f"no data set {name!r}, there are {', '.join(SOURCES)}")
     source, place = SOURCES[name], Path(directory, name)
     if not place.exists():
-        _check_writable(Path(directory))
-        archive = Path(directory, f".{name}.archive")
-        _download(source, archive)
-        with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}.") as beside:
+        try:
+            _bring(source, place)
+        except OSError:
+            if not place.exists():  # else another process was faster
+                raise
+    return _checked(source, place)
+
+
+def _bring(source, place):
+    _check_writable(place.parent)
+    archive = place.with_name(f".{place.name}.archive")
+    _download(source, archive)
+    try:
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
             unpack(archive, Path(beside, "all"))
             _checked(source, Path(beside, "all")).rename(place)
-        archive.unlink()
-    return _checked(source, place)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or place.exists():  # it is wrong, or not needed any more
+            archive.unlink(missing_ok=True)
+        raise
+    archive.unlink(missing_ok=True)
 
 
 def unpack(archive, into):
@@ -114,13 +135,13 @@ def unpack(archive, into):
             place.parent.mkdir(parents=True, exist_ok=True)
             with content, place.open("wb") as out:
                 shutil.copyfileobj(content, out)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{archive} cannot be unpacked: {error}") from error
 
 
 def main(arguments=None):
     """Fetch data sets into a directory, all of them (some 300 MB) where none is named."""
-    parser = argparse.ArgumentParser(prog="python -m course.learning.images.photographs")
+    parser = argparse.ArgumentParser(prog="python -m course.learning.images")
     stage = parser.add_subparsers(required=True).add_parser("stage", description=main.__doc__)
     stage.add_argument("directory", metavar="DIR")
     stage.add_argument("names", metavar="NAME", nargs="*", help=", ".join(SOURCES))

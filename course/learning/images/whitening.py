@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from course.learning.images.photographs import check_image, natural_images, patches_of_all
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 
 
 class Whitening(NamedTuple):
@@ -111,7 +111,7 @@ def zca(patches, eps):
     they hardly vary from being blown up. Costs one eigendecomposition of [pixels, pixels].
     Source: Bell and Sejnowski 1997, Vision Research 37:3327.
     """
-    check_rows("patches", patches, least=2)
+    check_samples("patches", patches, least=2)
     mean = patches.mean(dim=0)
     centred = patches - mean
     variances, directions = torch.linalg.eigh(centred.T @ centred / len(patches))

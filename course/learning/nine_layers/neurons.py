@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import affine_grid, grid_sample
 
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 from course.learning.training.classifier import split
 
 THRESHOLDS = 20
@@ -186,7 +186,7 @@ def _half(labels, groups, seed):
 
 
 def _check(responses, labels):
-    check_rows("responses", responses)
+    check_samples("responses", responses)
     if labels.shape != responses.shape[:1]:
         raise ValueError(f"{len(responses)} frames need as many labels, not {list(labels.shape)}")
     if sorted(labels.unique().tolist()) != [0, 1]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 from course.learning.training.descent import batches
 
 
@@ -99,7 +99,7 @@ def scaled(patches):
     Each loses its mean; 3 standard deviations of all pixels, either way, become 0.1 and 0.9.
     Source: the exercise «Sparse Autoencoder» of Stanford's CS294A, 2011.
     """
-    check_rows("patches", patches)
+    check_samples("patches", patches)
     patches = patches - patches.mean(dim=1, keepdim=True)
     limit = 3 * patches.square().mean().sqrt()
     if not limit > 0:
@@ -249,7 +249,7 @@ def _check_sparse(network, patches, target, decay, sparsity, linear):
 
 
 def _check_patches(patches, filters):
-    check_rows("patches", patches)
+    check_samples("patches", patches)
     if patches.shape[1] != filters.shape[1] or patches.dtype != filters.dtype:
         raise ValueError(
             f"patches of {patches.shape[1]} pixels ({patches.dtype}) do not fit a network for "

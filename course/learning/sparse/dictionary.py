@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 from course.learning.sparse.sparse_coding import objective, splitting
 from course.learning.training.descent import batches
 
@@ -64,7 +64,7 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
 
 
 def _learn(patches, atoms, penalty, update, steps, batch, seed, watch):
-    check_rows("patches", patches)
+    check_samples("patches", patches)
     if atoms < 1:
         raise ValueError(f"the number of atoms must be at least 1, not {atoms}")
     generator = torch.Generator().manual_seed(seed)

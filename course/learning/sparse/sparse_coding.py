@@ -8,8 +8,14 @@ For each patch x and dictionary D, all minimise 1/2 ||x - z D||^2 + penalty ||z|
 
 import torch
 
-from course.learning.samples import check_rows
-from course.learning.sparse.douglas_rachford import Codes, Walk, proof, settled, soft_threshold
+from course.learning.samples import check_samples
+from course.learning.sparse.douglas_rachford import (
+    Codes,
+    DouglasRachford,
+    certificate,
+    soft_threshold,
+    solve,
+)
 
 
 def objective(patches, dictionary, codes, penalty):
@@ -92,42 +98,73 @@ def splitting(patches, dictionary, penalty, steps, *, positive=False, start=None
     Source: Lions and Mercier 1979, SIAM J. Numer. Anal. 16:964; as ADMM: Boyd et al. 2011, 6.4.
     """
     penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
-    walk = Walk(patches / penalty, dictionary, codes / penalty, positive)
+    method = DouglasRachford(patches / penalty, dictionary, codes / penalty, positive)
     for _ in range(steps):
-        walk.step(walk.state, walk.drift)
+        method.step(method.state, method.drift)
         if watch:
-            watch(penalty * walk.shrunk(walk.state))
-    codes = penalty * walk.shrunk(walk.state)
+            watch(penalty * method.codes(method.state))
+    codes = penalty * method.codes(method.state)
     return certify(patches, dictionary, penalty, codes, positive, steps)
+
+
+class Unsettled(ArithmeticError):
+    """Some patches miss the tolerance; `codes` are the Codes of all, each with its own gap."""
+
+    def __init__(self, sentence, codes):
+        super().__init__(sentence)
+        self.codes = codes
 
 
 def encode(patches, dictionary, penalty, *, tolerance=1e-6, positive=False, start=None):
     """Codes of every patch, each with a gap of at most `tolerance` times its objective.
 
-    A walk by splitting finds which atoms are used and their signs; then a linear system gives their
-    weights, and the certificate tells whether that was right. Costs one product [count, atoms] x
-    [atoms, atoms] per iteration; patches that are done leave. What float32 cannot prove is
-    finished in float64. Raises ArithmeticError where a patch does not settle.
+    Splitting finds which atoms are used and their signs; then a linear system gives their weights,
+    and the certificate tells whether that was right. Costs one product [count, atoms] x [atoms,
+    atoms] per iteration; patches that are done leave. What float32 cannot prove is finished in
+    float64, what splitting does not settle (penalties far below 1 % of the strongest correlation)
+    by `homotopy`. Raises Unsettled, with all codes, where some gaps stay larger: a tolerance below
+    rounding (some 1e-13 in float64) cannot be met.
     Source: Douglas-Rachford splitting, Lions and Mercier 1979; weights as in Lee et al. 2006.
     """
     if not tolerance > 0:
         raise ValueError(f"the tolerance must be above 0, not {tolerance}")
     penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
     scaled = patches / penalty  # a patch divided by its penalty has the penalty 1
-    found, missing = settled(scaled, dictionary, codes / penalty, tolerance, positive)
+    found, missing = solve(scaled, dictionary, codes / penalty, tolerance, positive)
+    codes = Codes(found.values * penalty, found.kkt * penalty[:, 0],
+                  found.gap * penalty[:, 0] ** 2, found.iterations)  # fmt: skip
     if patches.dtype != torch.float64 and missing.any():
-        again, _ = settled(
-            scaled[missing].double(), dictionary.double(), found.values[missing].double(),
-            tolerance, positive,
-        )  # fmt: skip
-        for old, new in zip(found[:3], again[:3]):
+        rows = patches[missing], dictionary, penalty[missing], codes.values[missing]
+        again, still = _in_float64(*rows, tolerance, positive)
+        for old, new in zip(codes[:3], again[:3]):
             old[missing] = new.to(old)
-    return Codes(
-        found.values * penalty,
-        found.kkt * penalty[:, 0],
-        found.gap * penalty[:, 0] ** 2,
-        found.iterations,
+        missing[missing.clone()] = still
+    if missing.any():
+        reached = objective(patches, dictionary, codes.values, penalty[:, 0])
+        share = (codes.gap / reached)[missing]
+        raise Unsettled(
+            f"{len(share)} of {len(patches)} patches have gaps of up to {share.max().item():.2g} "
+            f"of their objective, above the tolerance {tolerance:g}: the error's `codes` has all",
+            codes,
+        )
+    return codes
+
+
+def _in_float64(patches, dictionary, penalty, start, tolerance, positive):
+    """Codes that are found in float64 and rounded, with the gap of what is returned; and which
+    miss `tolerance`."""
+    dtype = patches.dtype
+    patches, dictionary, penalty, start = (
+        x.double() for x in (patches, dictionary, penalty, start)
     )
+    found, _ = solve(patches / penalty, dictionary, start / penalty, tolerance, positive)
+    exact = found.values * penalty
+    rounded = exact.to(dtype).double()
+    before, after = (objective(patches, dictionary, z, penalty[:, 0]) for z in (exact, rounded))
+    # What proves the exact codes is a lower bound for the rounded ones, too.
+    gap = found.gap * penalty[:, 0] ** 2 + (after - before).clamp(min=0)
+    kkt = certify(patches, dictionary, penalty, rounded, positive).kkt
+    return Codes(rounded, kkt, gap, found.iterations), gap > tolerance * after
 
 
 def certify(patches, dictionary, penalty, codes, positive=False, iterations=0):
@@ -135,7 +172,7 @@ def certify(patches, dictionary, penalty, codes, positive=False, iterations=0):
     penalty, codes = _prepared(patches, dictionary, penalty, codes, positive)
     missed = patches - codes @ dictionary
     squared = missed.square().sum(dim=1)
-    kkt, gap = proof(codes, missed @ dictionary.T, squared, penalty, positive)
+    kkt, gap = certificate(codes, missed @ dictionary.T, squared, penalty, positive)
     return Codes(codes, kkt, gap, iterations)
 
 
@@ -148,7 +185,7 @@ def _prepared(patches, dictionary, penalty, start, positive):
     """The penalty as a column [count or 1, 1] and codes to start from [count, atoms]."""
     for name, given in {"patches": patches, "dictionary": dictionary, "start": start}.items():
         if given is not None:
-            check_rows(name, given)
+            check_samples(name, given)
             if given.dtype != patches.dtype:
                 raise ValueError(
                     f"{name} must be of the same dtype as patches, not {given.dtype} and "

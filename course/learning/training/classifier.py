@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_rows
+from course.learning.samples import check_samples
 
 MOST_STEPS = 30  # ten are enough; after 40, rounding would pass a missing minimum off as one
 
@@ -25,7 +25,7 @@ class Classifier(NamedTuple):
 
     def scores(self, features):
         """Log odds of class 1 for `features` [count, features]: [count]."""
-        check_rows("features", features)
+        check_samples("features", features)
         if features.shape[1] != len(self.weights):
             raise ValueError(f"{len(self.weights)} features were learned, not {features.shape[1]}")
         rows = features.to(self.weights)
@@ -50,7 +50,7 @@ def fit(features, labels, *, decay, tolerance=1e-9):
     Raises ArithmeticError where decay 0 leaves no minimum, as for separable classes.
     Source: Hastie, Tibshirani and Friedman 2009, section 4.4.1.
     """
-    check_rows("features", features)
+    check_samples("features", features)
     _check_labels(features, labels)
     _check_training(features, labels, decay)
     mean, spread = features.double().mean(dim=0), features.double().std(dim=0, correction=0)

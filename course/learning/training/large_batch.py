@@ -5,6 +5,8 @@ and `LAMB` are torch optimisers whose steps are in proportion to the weights; `g
 parameters are decayed and which of them get a rate of their own.
 """
 
+import re
+
 import torch
 from torch import nn
 
@@ -55,10 +57,11 @@ def groups(module, weight_decay, *, decayed=("weight",), adapted=("weight",)) ->
 
 
 def _kind(module, name) -> str:
-    owner, _, last = name.rpartition(".")
+    """Of a parametrized tensor: its own, whatever parameters it is made from."""
+    owner, _, last = re.sub(r"parametrizations\.(\w+)\.original\d*$", r"\1", name).rpartition(".")
     if isinstance(module.get_submodule(owner), NORMS):
         return "norm"
-    return "bias" if last == "bias" else "weight"
+    return "bias" if "bias" in last.split("_") else "weight"  # an LSTM's: bias_ih_l0
 
 
 class _Adaptive(torch.optim.Optimizer):
@@ -82,9 +85,12 @@ class _Adaptive(torch.optim.Optimizer):
                 if x.grad is not None and x.grad.is_sparse:
                     raise ValueError(f"{type(self).__name__} has no step for a sparse gradient")
                 if x.grad is not None:
-                    self._update(x, x.grad, self.state[x], group)
-            group["last_lr"] = group["lr"]
+                    self._update(_as_real(x), _as_real(x.grad), self.state[x], group)
         return loss
+
+
+def _as_real(x):
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
 def _norm(x):
@@ -101,8 +107,9 @@ class LARS(_Adaptive):
     """Each layer's step is `trust` times as long as its weights, whatever its gradient's scale.
 
     lambda = trust |w| / (|g| + decay |w|); v <- m v + lr lambda (g + decay w); w <- w - v, with
-    m = momentum, times lr / (the last lr) if `corrected`.  lambda is 1 where w or the divisor is 0,
-    where a group says adapt=False, and everywhere with trust=None: SGD with the rate in its
+    m = momentum; if `corrected`, times lr / (the last lr), which is the same as a velocity without
+    the rate: v <- m v + lambda (g + decay w); w <- w - lr v.  lambda is 1 where w or the divisor is
+    0, where a group says adapt=False, and everywhere with trust=None: SGD with the rate in its
     velocity.
     `floor` is the smallest divisor.  Raises ValueError for numbers below 0 and sparse gradients.
     Source: You, Gitman & Ginsburg 2017; the correction: Goyal et al. 2017, remark 2.
@@ -121,14 +128,13 @@ class LARS(_Adaptive):
             divisor = _norm(gradient) + decay * weights
             ratio = _ratio(group["trust"] * weights, divisor, group["floor"])
             step.mul_(ratio.to(step.dtype))
-        step.mul_(lr)
+        if not group["corrected"]:
+            step.mul_(lr)
         if momentum and "velocity" in state:
-            if group["corrected"]:
-                momentum *= lr / group["last_lr"]
             step.add_(state["velocity"], alpha=momentum)
         if momentum:
             state["velocity"] = step
-        x.sub_(step)
+        x.sub_(step, alpha=lr if group["corrected"] else 1)
 
 
 class LAMB(_Adaptive):

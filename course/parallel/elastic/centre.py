@@ -6,6 +6,7 @@
 import torch
 
 from course.collectives import all_reduce, broadcast, reduce
+from course.comm.counts import required_count
 
 
 class SynchronousCentre:
@@ -23,7 +24,8 @@ class SynchronousCentre:
     together, root = True, 0
 
     def __init__(self, comm, *, server=None, resync_every=None, reduce=all_reduce):
-        required_count(1 if resync_every is None else resync_every, "resync_every", comm.rank)
+        if resync_every is not None:
+            required_count(resync_every, "resync_every", comm.rank)
         if server is not None and server not in range(comm.size):
             ranks = f"the ranks are 0 to {comm.size - 1}"
             raise ValueError(f"rank {comm.rank}: rank {server!r} cannot keep the centre: {ranks}")
@@ -34,10 +36,10 @@ class SynchronousCentre:
         """Begin at `x` [elements], the same on all ranks."""
         self.known, self.sum = x.clone(), torch.empty_like(x)
 
-    def ask(self):
+    def prefetch(self):
         """Nothing: what the last meeting began is on its way already."""
 
-    def values(self) -> torch.Tensor:
+    def pull(self) -> torch.Tensor:
         """The centre [elements] after the last meeting."""
         if self.begun:
             self.begun.wait()
@@ -48,7 +50,7 @@ class SynchronousCentre:
                 broadcast(self.comm, self.known)
         return self.known
 
-    def give(self, difference):
+    def push(self, difference):
         """Add the sum of all ranks' `difference` [elements]."""
         self.sum.copy_(difference)
         self.meetings += 1
@@ -57,13 +59,13 @@ class SynchronousCentre:
         else:
             self.begun = self.comm.submit(_by_server, self.sum, self.known, self.server)
 
-    latest = finish = values
+    def cached(self) -> torch.Tensor:
+        """The centre [elements] as this worker knows it: after the last meeting."""
+        return self.pull()
 
-
-def required_count(value, name, rank):
-    """Refuse what is no whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"rank {rank}: {name} is a whole number, 1 or more, not {value!r}")
+    def finish(self) -> torch.Tensor:
+        """The centre [elements] after the last meeting of all."""
+        return self.pull()
 
 
 def _by_server(comm, total, centre, server):

@@ -12,7 +12,7 @@ from numbers import Real
 
 import torch
 
-from course.parallel.elastic.centre import required_count
+from course.comm.counts import required_count
 from course.parallel.elastic.stability import largest_alpha
 from course.parallel.flat_parameters import FlatParameters, broadcast_module
 
@@ -24,7 +24,7 @@ class ElasticAveraging:
 
     At such a step  x <- x - rate g - alpha (x - c),  c <- c + the sum of workers' alpha (x - c).
     Momentum m: v <- m v - rate g, x <- x + v, and the gradient g is that at x + m v, where the
-    module is between steps; its parameters become parts of one tensor (see `weights.py`).
+    module is between steps; its parameters become parts of one tensor (see `flat_parameters.py`).
 
     One of three says how stiff the spring is: `alpha`, `rho` = alpha / rate, or `beta` = workers
     alpha, the part of the way to their mean that the centre goes.  `order`: the force is that on
@@ -40,17 +40,17 @@ class ElasticAveraging:
 
     def __init__(self, module, centre, *, alpha=None, rho=None, beta=None, tau=10, momentum=0.0,
                  order="before", prefetch=0, curvature=0.0):  # fmt: skip
-        self.rank, self.workers = centre.comm.rank, centre.workers
+        self.centre = centre
         self.stiffness = self._required({"alpha": alpha, "rho": rho, "beta": beta})
-        required_count(tau, "tau", self.rank)
+        required_count(tau, "tau", centre.comm.rank)
         self._require(order in ORDERS, f"order is one of {', '.join(ORDERS)}", order)
         self._require(prefetch in range(tau + 1), f"prefetch is 0 to tau, which is {tau}", prefetch)
         self._require(0 <= momentum < 1, "momentum is 0 or more and less than 1", momentum)
         self.tau, self.momentum, self.prefetch, self.curvature = tau, momentum, prefetch, curvature
-        self.forced_before, self.steps, self.warned = order == "before", 0, False
-        self.weights, self.far = FlatParameters(module), centre
+        self.force_first, self.steps, self.warned = order == "before", 0, False
+        self.weights = FlatParameters(module)
         broadcast_module(centre.comm, module, centre.root)
-        self.far.start(self.weights.flat)
+        centre.start(self.weights.flat)
         self.velocity = torch.zeros_like(self.weights.flat)
         self._look_ahead()
 
@@ -59,32 +59,34 @@ class ElasticAveraging:
 
         `how` is a rate, or an optimiser of the module's parameters, which then steps in its own way
         (and has a momentum of its own, if any).  Raises ValueError for what is neither, or two
-        momenta, and what the centre's meeting does.
+        momenta, RuntimeError for a module that was moved, cast or given other parameters, and what
+        the centre's meeting does.
         """
+        self.weights.required_in_place(self.centre.comm.rank)
         rate = self._rate(how)
-        force = self._force(rate) if self.forced_before else None
+        force = self._force(rate) if self.force_first else None
         self._move(how)
         self.steps += 1
-        if not self.forced_before:
+        if not self.force_first:
             force = self._force(rate)
         if force is not None:
             self.weights.flat.sub_(force)
         self._look_ahead()
 
     @contextlib.contextmanager
-    def centre(self):
+    def at_centre(self):
         """While it is entered the module has the centre's weights, as this worker knows it."""
-        with self.weights.replaced(self.far.latest()):
+        with self.weights.replaced(self.centre.cached()):
             yield
 
     def finish(self) -> torch.Tensor:
         """The centre [elements] in the end; a served one once all workers have finished."""
-        return self.far.finish()
+        return self.centre.finish()
 
     def alpha(self, rate) -> float:
         """The part of the way to the centre that a meeting pulls, at this rate."""
         name, value = self.stiffness
-        return {"alpha": value, "rho": rate * value, "beta": value / self.workers}[name]
+        return {"alpha": value, "rho": rate * value, "beta": value / self.centre.workers}[name]
 
     def _rate(self, how) -> float:
         if isinstance(how, Real):
@@ -102,8 +104,8 @@ class ElasticAveraging:
         alpha = self.alpha(rate)
         self._warn(alpha, rate)
         force = torch.sub(self.weights.flat, self.velocity, alpha=self.momentum)
-        force.sub_(self.far.values()).mul_(alpha)
-        self.far.give(force)
+        force.sub_(self.centre.pull()).mul_(alpha)
+        self.centre.push(force)
         return force
 
     def _move(self, how):
@@ -117,18 +119,18 @@ class ElasticAveraging:
 
     def _look_ahead(self):
         """Ask for the centre, if it will be needed in `prefetch` steps."""
-        if self.prefetch and (self.steps + self.prefetch - self.forced_before) % self.tau == 0:
-            self.far.ask()
+        if self.prefetch and (self.steps + self.prefetch - self.force_first) % self.tau == 0:
+            self.centre.prefetch()
 
     def _warn(self, alpha, rate):
         """Say once that the spring is too stiff."""
-        workers = self.workers if self.far.together else 1
-        bound = largest_alpha(rate * self.curvature, workers, self.tau)
+        count, together = self.centre.workers, self.centre.together
+        bound = largest_alpha(rate * self.curvature, count if together else 1, self.tau)
         if alpha < bound or self.warned:
             return
-        self.warned, who = True, "workers together" if self.far.together else "workers in turn"
+        self.warned, who = True, f"{count} workers {'together' if together else 'in turn'}"
         warnings.warn(
-            f"rank {self.rank}: alpha {alpha:.4g} is not below {bound:.4g}, where {self.workers} "
+            f"rank {self.centre.comm.rank}: alpha {alpha:.4g} is not below {bound:.4g}, where "
             f"{who}, every {self.tau} steps, no longer settle (rate times curvature "
             f"{rate * self.curvature:.4g})",
             stacklevel=4,
@@ -144,4 +146,4 @@ class ElasticAveraging:
 
     def _require(self, holds, rule, value):
         if not holds:
-            raise ValueError(f"rank {self.rank}: {rule}, not {value!r}")
+            raise ValueError(f"rank {self.centre.comm.rank}: {rule}, not {value!r}")

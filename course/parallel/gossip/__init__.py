@@ -3,10 +3,10 @@
 from course.parallel.gossip.gossip import DecentralisedSGD, gossip
 from course.parallel.gossip.topology import (
     Graph,
+    check_mixing_matrix,
     complete_graph,
     gossip_cost,
     metropolis,
-    mixing,
     random_regular_graph,
     ring_graph,
     spectral_gap,

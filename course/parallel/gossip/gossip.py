@@ -9,9 +9,10 @@ import zlib
 import torch
 
 from course.collectives.reduction import in_one_piece
+from course.comm.counts import required_count
 from course.comm.tensors import describe, required
 from course.parallel.flat_parameters import FlatParameters, broadcast_module
-from course.parallel.gossip.topology import mixing
+from course.parallel.gossip.topology import check_mixing_matrix
 
 
 def gossip(comm, x, matrix, steps: int):
@@ -22,7 +23,7 @@ def gossip(comm, x, matrix, steps: int):
     Raises ValueError for weights, steps or a dtype that cannot be; CommMismatch if calls differ.
     Source: Xiao & Boyd 2004; Lian et al. 2017 (D-PSGD without its gradient).
     """
-    _fitting(comm, x, matrix, steps)
+    _check_call(comm, x, matrix, steps)
     row, wide = matrix[comm.rank].tolist(), torch.promote_types(x.dtype, torch.float32)
     mark = f"{zlib.crc32(matrix.detach().cpu().numpy().tobytes()):08x}"
     this_call = comm.collective("gossip", x, steps=steps, weights=mark)
@@ -46,23 +47,25 @@ class DecentralisedSGD:
     x <- the mean of x over neighbours, by the weights `matrix` [ranks, ranks], minus rate g, with
     the gradient g at the old x: so the averaging runs while the gradient is computed.  The mean
     over all ranks moves by the mean gradient.  All start where rank 0 is; the parameters become
-    parts of one tensor (see `weights.py`).  After `backward()` call `step`; at last `finish`.
-    To evaluate, take the ranks' mean (`data.average_weights`).
+    parts of one tensor (see `flat_parameters.py`).  After `backward()` call `step`; at last
+    `finish`.  To evaluate, take the ranks' mean (`data.average_weights`).
 
     Cost: `topology.gossip_cost` of the weights' bytes, for as many steps and one more.
-    Raises ValueError, CommMismatch as `gossip` does; PeerLost where a neighbour was lost.
+    Raises ValueError, CommMismatch as `gossip` does; PeerLost where a neighbour was lost;
+    RuntimeError at a step for a module that was moved, cast or given other parameters.
     Source: Lian et al. 2017 (D-PSGD).
     """
 
     def __init__(self, module, comm, matrix):
         self.comm, self.matrix, self.weights = comm, matrix, FlatParameters(module)
-        _fitting(comm, self.weights.flat, matrix, 1)
+        _check_call(comm, self.weights.flat, matrix, 1)
         broadcast_module(comm, module)
         self.mixed = self.weights.flat.clone()
         self._begin()
 
     def step(self, rate: float):
         """Take in the neighbours' weights and step with the module's gradient."""
+        self.weights.required_in_place(self.comm.rank)
         self.begun.wait()
         self.weights.add_gradient(self.mixed, -rate)
         self.weights.flat.copy_(self.mixed)
@@ -77,12 +80,11 @@ class DecentralisedSGD:
         self.begun = self.comm.submit(gossip, self.mixed, self.matrix, 1)
 
 
-def _fitting(comm, x, matrix, steps):
+def _check_call(comm, x, matrix, steps):
     """Refuse what `gossip` cannot be called with."""
     if not required(x, "what is averaged", comm.rank).dtype.is_floating_point:
         rule = "gossip averages floating-point numbers"
         raise ValueError(f"rank {comm.rank}: {rule}, not {describe(x.dtype, x.shape)}")
-    if len(mixing(matrix)) != comm.size:
+    if len(check_mixing_matrix(matrix)) != comm.size:
         raise ValueError(f"rank {comm.rank}: weights for {len(matrix)} ranks, but {comm.size} mix")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ValueError(f"rank {comm.rank}: steps is a whole number, 0 or more, not {steps!r}")
+    required_count(steps, "steps", comm.rank, least=0)

@@ -26,26 +26,26 @@ class Graph(NamedTuple):
     @property
     def neighbours(self) -> list[list[int]]:
         """The ranks that each rank talks to.  Raises ValueError for an edge that cannot be."""
-        near = [set() for _ in range(self.ranks)]
+        found = [set() for _ in range(self.ranks)]
         for a, b in self.edges:
             if a == b or not (0 <= a < self.ranks and 0 <= b < self.ranks):
                 raise ValueError(f"an edge joins two of {self.ranks} ranks, not {a} and {b}")
-            near[a].add(b)
-            near[b].add(a)
-        return [sorted(ranks) for ranks in near]
+            found[a].add(b)
+            found[b].add(a)
+        return [sorted(ranks) for ranks in found]
 
     @property
-    def pieces(self) -> list[list[int]]:
+    def components(self) -> list[list[int]]:
         """The ranks that can hear of one another, each group by itself; one if connected."""
-        near, groups, left = self.neighbours, [], set(range(self.ranks))
+        neighbours, found, left = self.neighbours, [], set(range(self.ranks))
         while left:
-            group, fresh = set(), {min(left)}
+            component, fresh = set(), {min(left)}
             while fresh:
-                group |= fresh
-                fresh = {b for a in fresh for b in near[a]} - group
-            groups.append(sorted(group))
-            left -= group
-        return groups
+                component |= fresh
+                fresh = {b for a in fresh for b in neighbours[a]} - component
+            found.append(sorted(component))
+            left -= component
+        return found
 
 
 def ring_graph(p: int) -> Graph:
@@ -83,9 +83,9 @@ def random_regular_graph(p: int, degree: int, seed: int) -> Graph:
     draw = random.Random(seed)
     across = ((a, a + p // 2) for a in range(p // 2 if degree % 2 else 0))
     chords = ((a, (a + hop) % p) for hop in range(1, degree // 2 + 1) for a in range(p))
-    graph = _switched(_graph(p, itertools.chain(across, chords)), draw)
-    while len(graph.pieces) > 1:
-        graph = _switched(graph, draw)
+    graph = _edge_swaps(_graph(p, itertools.chain(across, chords)), draw)
+    while len(graph.components) > 1:
+        graph = _edge_swaps(graph, draw)
     return graph
 
 
@@ -95,29 +95,39 @@ def metropolis(graph: Graph) -> torch.Tensor:
     1 / (1 + the larger of two neighbours' degrees) for each edge; what is left stays at home.
     Raises ValueError for a graph in pieces.  Source: Xiao, Boyd & Kim 2007.
     """
-    near = graph.neighbours
+    neighbours = graph.neighbours
     matrix = torch.zeros(graph.ranks, graph.ranks, dtype=torch.float64)
-    for a, others in enumerate(near):
+    for a, others in enumerate(neighbours):
         for b in others:
-            matrix[a, b] = 1 / (1 + max(len(others), len(near[b])))
-    return mixing(matrix + torch.diag(1 - matrix.sum(dim=1)))
+            matrix[a, b] = 1 / (1 + max(len(others), len(neighbours[b])))
+    return check_mixing_matrix(matrix + torch.diag(1 - matrix.sum(dim=1)))
 
 
-def mixing(matrix):
-    """`matrix` [ranks, ranks] if repeated mixing with it can lead to the mean, and only there.
+def check_mixing_matrix(matrix):
+    """`matrix` [ranks, ranks] if repeated mixing with it leads to the mean from wherever it begins.
 
     Raises ValueError for what is no mixing matrix.
     """
     if not isinstance(matrix, torch.Tensor):
         raise ValueError(f"a mixing matrix is a tensor, not {type(matrix).__name__}")
-    what = describe(matrix.dtype, matrix.shape)
-    if (
-        matrix.dtype != torch.float64
-        or matrix.dim() != 2
-        or len(set(matrix.shape)) != 1
-        or not len(matrix)
-    ):
+    square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1] > 0
+    if matrix.dtype != torch.float64 or not square:
+        what = describe(matrix.dtype, matrix.shape)
         raise ValueError(f"a mixing matrix is float64 [ranks, ranks], not {what}")
+    _check_mean_is_kept(matrix)
+    second = _second_eigenvalue(matrix)
+    if second > 1 - ROUNDING:
+        pieces = Graph(len(matrix), _edges(matrix)).components
+        if len(pieces) > 1:
+            raise ValueError(
+                f"a graph in {len(pieces)} pieces has no common mean to find: {pieces}"
+            )
+        raise ValueError(f"a second eigenvalue of size {second:.6g}, not below 1, never agrees")
+    return matrix
+
+
+def _check_mean_is_kept(matrix):
+    """Rows sum to one, and so do columns, which are the rows."""
     sums, uneven = matrix.sum(dim=1), (matrix - matrix.T).abs()
     row = int((sums - 1).abs().argmax())
     if not abs(sums[row] - 1) <= ROUNDING:
@@ -126,10 +136,6 @@ def mixing(matrix):
     if uneven[a, b] > ROUNDING:
         both = f"[{a}, {b}] is {matrix[a, b]:.6g} and [{b}, {a}] {matrix[b, a]:.6g}"
         raise ValueError(f"a mixing matrix must be symmetric, but {both}")
-    pieces = Graph(len(matrix), _edges(matrix)).pieces
-    if len(pieces) > 1:
-        raise ValueError(f"a graph in {len(pieces)} pieces has no common mean to find: {pieces}")
-    return matrix
 
 
 def spectral_gap(matrix) -> float:
@@ -138,20 +144,17 @@ def spectral_gap(matrix) -> float:
     Every step shrinks the distance to the mean to 1 - gap of what it was, or less.
     Raises ValueError for what is no mixing matrix.
     """
-    sizes = torch.linalg.eigvalsh(mixing(matrix)).abs().sort(descending=True).values
-    return 1 - float(sizes[1]) if len(sizes) > 1 else 1.0
+    return 1 - _second_eigenvalue(check_mixing_matrix(matrix))
 
 
 def steps_to_agree(matrix, tolerance: float) -> int:
     """Steps after which the distance to the mean is surely `tolerance` of what it was, or less.
 
-    Raises ValueError for a tolerance outside (0, 1), or weights that never agree.
+    Raises ValueError for a tolerance outside (0, 1), or what is no mixing matrix.
     """
     if not 0 < tolerance < 1:
         raise ValueError(f"a tolerance is a fraction between 0 and 1, not {tolerance}")
     left = 1 - spectral_gap(matrix)
-    if left > 1 - ROUNDING:
-        raise ValueError(f"a second eigenvalue of size {left:.6g}, not below 1, never agrees")
     if left < ROUNDING:
         return min(1, len(matrix) - 1)
     return math.ceil(math.log(tolerance) / math.log(left))
@@ -163,10 +166,10 @@ def gossip_cost(graph: Graph, nbytes: int, steps: int = 1) -> Cost:
     The longest way is that of the rank with the most neighbours: the hot spot.  The messages of a
     step are under way at once, so that a step takes one alpha.
     """
-    messages = [steps * len(near) for near in graph.neighbours]
+    messages = [steps * len(others) for others in graph.neighbours]
     most, sent = max(messages), [count * nbytes for count in messages]
     path = most * nbytes
-    return Cost(most, sent, messages, path, path, at_once=max(0, most - steps))
+    return Cost(most, sent, messages, path, path, overlapped_alphas=max(0, most - steps))
 
 
 def _graph(p, pairs) -> Graph:
@@ -175,7 +178,7 @@ def _graph(p, pairs) -> Graph:
     return Graph(p, tuple(sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})))
 
 
-def _switched(graph, draw) -> Graph:
+def _edge_swaps(graph, draw) -> Graph:
     """The same degrees, other edges: ten attempts an edge to switch it with another."""
     edges, known = list(graph.edges), set(graph.edges)
     for _ in range(10 * len(edges)):
@@ -186,6 +189,11 @@ def _switched(graph, draw) -> Graph:
             known ^= {edges[i], edges[j], *new}
             edges[i], edges[j] = new
     return _graph(graph.ranks, edges)
+
+
+def _second_eigenvalue(matrix) -> float:
+    """The largest |eigenvalue| of what a matrix does to differences from the mean."""
+    return float(torch.linalg.eigvalsh(matrix.detach() - 1 / len(matrix)).abs().max())
 
 
 def _edges(matrix) -> tuple:

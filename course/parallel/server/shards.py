@@ -1,12 +1,13 @@
 """Shards: the parameters as one flat vector, cut into a part for each server.
 
-`cut` says who keeps which part of it, `step_bytes` what that costs; all ranks `join` in a plan.
-The plan that is drawn and costed is the one that runs.
+`shard_plan` says who keeps which part of it, `step_bytes` what that costs; all ranks `agree` on a
+plan.  The plan that is drawn and costed is the one that runs.
 """
 
 from typing import NamedTuple
 
-ASK_BYTES, ANSWER_BYTES = 3 * 8, 4 * 8  # what goes before a gradient, and before weights
+from course.comm.counts import required_count
+from course.parallel.server.messages import REPLY_BYTES, REQUEST_BYTES
 
 
 class Plan(NamedTuple):
@@ -21,25 +22,24 @@ class Plan(NamedTuple):
         """Where the part of server number `number` lies in the flat parameters."""
         return slice(self.bounds[number], self.bounds[number + 1])
 
-    def named(self, number: int) -> str:
+    def describe(self, number: int) -> str:
         """A server in words."""
         return f"server rank {self.servers[number]} (shard {number} of {len(self.servers)})"
 
 
-def cut(ranks: int, servers: int, elements: int) -> Plan:
+def shard_plan(ranks: int, servers: int, elements: int) -> Plan:
     """The first `servers` of `ranks` ranks keep even parts of `elements` parameters; the others
     are clients.  Raises ValueError where one of either is missing."""
-    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (ranks, servers, elements))
-    if not whole or not 1 <= servers < ranks or elements < 0:
-        raise ValueError(
-            "a parameter server needs at least 1 server rank, at least 1 client rank and a whole "
-            f"number of parameters, not {servers} servers among {ranks} ranks for {elements}"
-        )
+    required_count(ranks, "the number of ranks")
+    required_count(servers, "the number of servers")
+    required_count(elements, "the number of parameters", least=0)
+    if servers >= ranks:
+        raise ValueError(f"{servers} servers among {ranks} ranks leave no rank to be a client")
     bounds = tuple(elements * number // servers for number in range(servers + 1))
     return Plan(tuple(range(servers)), tuple(range(servers, ranks)), bounds)
 
 
-def join(comm, plan: Plan, values):
+def agree(comm, plan: Plan, values):
     """All ranks begin with the same `plan` for flat parameters `values` [elements].
 
     Cost: a barrier.  Raises ValueError for a plan that does not fit the ranks or the elements,
@@ -72,7 +72,7 @@ def step_bytes(plan: Plan, itemsize: int) -> list[int]:
     for number, server in enumerate(plan.servers):
         part = plan.shard(number)
         nbytes = (part.stop - part.start) * itemsize
-        sent[server] = len(plan.clients) * (ANSWER_BYTES + nbytes)
+        sent[server] = len(plan.clients) * (REPLY_BYTES + nbytes)
         for client in plan.clients:
-            sent[client] += 2 * ASK_BYTES + nbytes
+            sent[client] += 2 * REQUEST_BYTES + nbytes
     return [sent[rank] for rank in range(len(sent))]

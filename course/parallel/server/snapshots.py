@@ -1,4 +1,4 @@
-"""Snapshots: what a server leaves on disk, so that its end is not that of what it learned."""
+"""Snapshots: what servers leave on disk, so that the next run goes on where they were lost."""
 
 import os
 import re
@@ -6,29 +6,29 @@ from pathlib import Path
 
 import torch
 
+from course.comm.counts import required_count
+
 NAME = "shard {} of {}, version {}.pt"
-KEPT = 2  # servers in step are at most one snapshot apart: of the last two one is common to all
 
 
 class Snapshots:
-    """A `folder` that all servers see; each saves after every so many versions.
+    """A `folder` that all servers see; each saves after `every` so many versions.
 
-    A file appears under its name only when it is complete.  Raises ValueError unless `every` is a
-    whole number of 1 or more.
+    A file appears under its name only when it is complete.  How far servers are apart depends on
+    how often clients fetch, so a server removes a version only when all have saved a later one.
+    Raises ValueError unless `every` is a whole number of 1 or more.
     """
 
     def __init__(self, folder, every: int = 1):
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            rule = "a snapshot is taken every so many versions, at least 1"
-            raise ValueError(f"{rule}, not {every!r}")
-        self.folder, self.every = Path(folder), every
+        self.folder = Path(folder)
+        self.every = required_count(every, "the number of versions between snapshots")
 
     def due(self, version: int) -> bool:
         """Whether this version is to be saved."""
         return version % self.every == 0
 
     def save(self, shard: int, shards: int, state: dict):
-        """Keep `state`, which has a "version", and the one before it."""
+        """Keep `state`, which has a "version"."""
         path = self._file(shard, shards, state["version"])
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
@@ -37,12 +37,16 @@ class Snapshots:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
-        for version in self.versions(shard, shards)[:-KEPT]:
-            self._file(shard, shards, version).unlink()
 
     def load(self, shard: int, shards: int, version: int) -> dict:
         """What was saved as `version`."""
         return torch.load(self._file(shard, shards, version), weights_only=True)
+
+    def restrict(self, shard: int, shards: int, oldest: int, newest: int):
+        """Remove the versions of a shard that are not from `oldest` to `newest`."""
+        for version in self.versions(shard, shards):
+            if not oldest <= version <= newest:
+                self._file(shard, shards, version).unlink()
 
     def versions(self, shard: int, shards: int) -> list[int]:
         """The versions of a shard that are there, the newest last.
@@ -61,12 +65,20 @@ class Snapshots:
         return sorted(found)
 
     def newest(self, shard: int, shards: int, *, common: bool):
-        """The version to begin again with, None if there is none; `common` to all shards, or the
-        shard's own."""
-        versions = set(self.versions(shard, shards))
-        for other in range(shards) if common else ():
-            versions &= set(self.versions(other, shards))
-        return max(versions, default=None)
+        """The version to begin again with: the newest that is `common` to all shards, or the
+        shard's own; None if nothing was learned yet.
+
+        Raises ValueError where there is none, though some shard has learned something.
+        """
+        by_shard = [self.versions(other, shards) for other in range(shards)]
+        found = set.intersection(*map(set, by_shard)) if common else by_shard[shard]
+        if not found and any(map(any, by_shard)):
+            whose = "common to all shards" if common else f"of shard {shard}"
+            raise ValueError(
+                f"{self.folder} has no version {whose} to begin again with, but, shard by shard, "
+                f"{by_shard}: give back what is missing, or begin anew in an empty folder"
+            )
+        return max(found, default=None)
 
     def _file(self, shard, shards, version) -> Path:
         return self.folder / NAME.format(shard, shards, version)

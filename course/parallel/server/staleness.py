@@ -1,7 +1,7 @@
 """Staleness: how old the weights are that a gradient was computed with, and who allows how much.
 
-`synchronous`, `bounded` and `asynchronous` are the rules of a parameter server, and `Served` tells
-afterwards what has happened.
+`synchronous`, `bounded` and `asynchronous` are a server's kinds of consistency, and `ServerLog`
+tells afterwards what has happened.
 """
 
 import math
@@ -9,39 +9,36 @@ from typing import NamedTuple
 
 import torch
 
-
-class Rule(NamedTuple):
-    """When a server acts: one update from the gradients of all clients `together`, or from each as
-    it comes; and by how many pushes a client may be `ahead` of the slowest when it is given
-    weights (else it waits)."""
-
-    together: bool
-    ahead: float
+from course.comm.counts import required_count
 
 
-def synchronous() -> Rule:
+class Consistency(NamedTuple):
+    """When a server acts: `synchronous`, one update from the gradients of all clients, or one from
+    each as it comes; and by how many pushes a client may lead the slowest when it is given weights
+    (at `max_lead`; beyond it waits)."""
+
+    synchronous: bool
+    max_lead: float
+
+
+def synchronous() -> Consistency:
     """All clients take a step together: the mean of their gradients, as of one large batch."""
-    return Rule(together=True, ahead=0)
+    return Consistency(synchronous=True, max_lead=0)
 
 
-def bounded(s: int) -> Rule:
+def bounded(s: int) -> Consistency:
     """Every gradient at once, but no client begins a step more than `s` steps ahead of the slowest.
 
     Between two fetches a client is not held: with n_fetch > n_push it may get further.
-    Raises ValueError unless s is a whole number of 1 or more.
+    Raises ValueError unless s is a whole number of 1 or more: with 0 it would be synchronous().
     Source: Ho et al. 2013, «stale synchronous parallel».
     """
-    if isinstance(s, bool) or not isinstance(s, int) or s < 1:
-        raise ValueError(
-            f"a bound on staleness is a whole number of steps, at least 1, not {s!r} "
-            "(with 0 it would be synchronous())"
-        )
-    return Rule(together=False, ahead=s)
+    return Consistency(synchronous=False, max_lead=required_count(s, "a bound on staleness"))
 
 
-def asynchronous() -> Rule:
+def asynchronous() -> Consistency:
     """Every gradient at once, and nobody waits.  Source: Dean et al. 2012, Downpour."""
-    return Rule(together=False, ahead=math.inf)
+    return Consistency(synchronous=False, max_lead=math.inf)
 
 
 class Applied(NamedTuple):
@@ -58,16 +55,16 @@ class Applied(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """Weights of `version` were given to `client`, who was so many pushes `ahead` of the slowest
-    and had waited `waited_s` seconds by the server's clock."""
+    """Weights of `version` were given to `client`, whose `lead` over the slowest was so many pushes
+    and who had waited `waited_s` seconds by the server's clock."""
 
     client: int
     version: int
-    ahead: int
+    lead: int
     waited_s: float
 
 
-class Served(NamedTuple):
+class ServerLog(NamedTuple):
     """What a server has done: its shard's last `values` [elements], their `version` (updates so
     far), what was `applied` and `pulled` in this run, and the clients that were `lost`."""
 

@@ -1,7 +1,7 @@
 """Updates: how a parameter server changes its shard by a gradient, element by element.
 
-An update is a function of the weights [elements], which it changes, the gradient [elements], what
-it keeps for itself (a dict of tensors, empty at first), and a factor of its rate.
+An update is a function of the weights [elements], which it changes, the gradient [elements], its
+state (a dict of tensors, empty at first, which it changes as well), and a factor of its rate.
 """
 
 import torch
@@ -11,7 +11,7 @@ def sgd(rate: float):
     """w <- w - rate g.  Raises ValueError for a rate that is not above 0."""
     _positive(rate)
 
-    def update(weights, gradient, kept, factor):
+    def update(weights, gradient, state, factor):
         weights.sub_(gradient, alpha=rate * factor)
 
     return update
@@ -25,10 +25,10 @@ def adagrad(gamma: float):
     """
     _positive(gamma)
 
-    def update(weights, gradient, kept, factor):
-        if "squares" not in kept:
-            kept["squares"] = torch.zeros_like(weights)
-        squares = kept["squares"].addcmul_(gradient, gradient)
+    def update(weights, gradient, state, factor):
+        if "squares" not in state:
+            state["squares"] = torch.zeros_like(weights)
+        squares = state["squares"].addcmul_(gradient, gradient)
         step = torch.where(squares > 0, gradient / squares.sqrt(), 0.0)
         weights.sub_(step, alpha=gamma * factor)
 

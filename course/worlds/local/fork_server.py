@@ -1,75 +1,117 @@
 """A process that has imported torch once, and from then on forks ranks in no time.
 
-It is a program of its own (`python fork_server.py FD`), so a rank inherits nothing of the notebook:
-no threads, no open files, no `__main__`.
+It is a program of its own (`python fork_server.py FD PATH`), so a rank inherits nothing of the
+notebook: no threads, no open files, no `__main__`.
 
     notebook kernel ── fork server       one for the kernel's life
                           └── leader     one for each run: forks its ranks, reports their ends
                                 └── rank, rank, rank, ...
 
-Every level lives only as long as the socket from above stays open.  A run ends when its launcher
-closes the run's socket, or dies: the kernel closes it then, whatever killed it.
+Every level lives only as long as the socket from above stays open and the notebook lives.  A run
+ends when its launcher closes the run's socket, or dies, whatever has killed it.  Then all that its
+ranks have started ends, too: who loses its parent becomes a child of the leader.
 """
 
 import contextlib
 import ctypes
+import gc
 import os
 import pathlib
-import pickle
+import resource
 import select
 import signal
 import socket
 import struct
 import sys
+import traceback
 
-STATUS = struct.Struct("<ii")  # rank, wait status
 RANK = struct.Struct("<i")
-LENGTH = struct.Struct("<Q")
 QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
+MOST_FILES = 65536
+DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # of prctl(2)
+NO_PROCESS = "no more processes are allowed here (ulimit -u, or a container's limit): "
 
 
 def serve(control):
     """Fork a leader for every run socket that comes down `control`, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaders need no burial
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for leaders
+    launcher = watched(os.getppid())
     while True:
-        preload_when_idle(control)
+        preload_when_idle(control, *launcher)
+        gc.freeze()  # what is here stays shared with the ranks
+        if control not in select.select([control, *launcher], [], [])[0]:
+            return
         request, fds, _, _ = socket.recv_fds(control, 1, 1)
         if not request:
             return
-        if os.fork() == 0:
-            control.close()
-            return supervise_ranks(socket.socket(fileno=fds[0]))
-        os.close(fds[0])
+        with socket.socket(fileno=fds[0]) as run:
+            fork(lambda: supervise_ranks(run, control, launcher), run, "the ranks")  # noqa: B023
 
 
-def preload_when_idle(control):
+def watched(pid) -> list:
+    """[a file descriptor that can be read once a process has ended], if the system has such."""
+    try:
+        return [os.pidfd_open(pid)]
+    except (AttributeError, OSError):
+        return []
+
+
+def preload_when_idle(*wakers):
     """While nobody asks for ranks and none run: import what a rank's first optimiser would."""
-    while "torch._dynamo" not in sys.modules and not select.select([control], [], [], QUIET_S)[0]:
+    while "torch._dynamo" not in sys.modules and not select.select(wakers, [], [], QUIET_S)[0]:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
             continue  # a leader still lives
         import torch._dynamo  # noqa: F401  (1.3 s of processor time, in every rank that trains)
 
 
-def supervise_ranks(run):
+def fork(live, run, who) -> int:
+    """Fork a process that does nothing but `live()`; its number, or 0 if there can be none, of
+    which the launcher hears by `run`."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        report(run, "refused", f"{who} could not be forked: {NO_PROCESS}{error}")
+        return 0
+    if pid == 0:
+        try:
+            live()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def report(run, kind, value):
+    """Tell the launcher, if it is there."""
+    from course.worlds.frames import send
+
+    with contextlib.suppress(OSError):
+        send(run, (kind, value))
+
+
+def supervise_ranks(run, control, launcher):
     """Fork the ranks of one run as they are asked for; end with them when `run` closes."""
+    control.close()
+    prctl(ADOPT_ORPHANS, 1)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
+    report(run, "leader", os.getpid())
     ranks, open_ = {}, True
     while open_:
-        ready, _, _ = select.select([run, woken], [], [])
+        ready, _, _ = select.select([run, woken, *launcher], [], [])
         if woken in ready:
             os.read(woken, 4096)
             reap(ranks, run)
         if run in ready:
-            open_ = fork_rank(run, ranks, (woken, wake))
-    for pid in ranks:
-        end_group(pid)
-        os.waitpid(pid, 0)
+            open_ = fork_rank(run, ranks, (woken, wake, *launcher))
+        open_ = open_ and not set(launcher).intersection(ready)
+    end_descendants(ranks)
 
 
 def fork_rank(run, ranks, private) -> bool:
@@ -77,13 +119,16 @@ def fork_rank(run, ranks, private) -> bool:
     request, fds, _, _ = socket.recv_fds(run, RANK.size, MOST_FDS)
     if not request:
         return False
-    leader, pid = os.getpid(), os.fork()
-    if pid == 0:
+    (rank,), leader = RANK.unpack(request), os.getpid()
+
+    def live():
         signal.set_wakeup_fd(-1)
         for fd in (run.detach(), *private):
             os.close(fd)
-        become_rank(*RANK.unpack(request), fds, leader)
-    ranks[pid] = RANK.unpack(request)[0]
+        become_rank(rank, fds, leader)
+
+    if pid := fork(live, run, f"rank {rank}"):
+        ranks[pid] = rank
     for fd in fds:
         os.close(fd)
     return True
@@ -91,12 +136,14 @@ def fork_rank(run, ranks, private) -> bool:
 
 def reap(ranks, run):
     """Report the ranks that have ended, and end what they started."""
-    for pid in list(ranks):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            end_group(pid)
-            with contextlib.suppress(OSError):
-                run.sendall(STATUS.pack(ranks.pop(pid), status))
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitpid(-1, os.WNOHANG)[:2]:
+            pid, status = ended
+            if not pid:
+                return
+            if pid in ranks:  # else an orphan
+                end_group(pid)
+                report(run, "ended", (ranks.pop(pid), status))
 
 
 def end_group(pid):
@@ -105,55 +152,77 @@ def end_group(pid):
         os.killpg(pid, signal.SIGKILL)
 
 
+def end_descendants(ranks):
+    """End the ranks, and then all that they have left, sessions of their own or not."""
+    for pid in ranks:
+        end_group(pid)
+        os.waitpid(pid, 0)
+    while orphans := children():
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        os.waitpid(-1, 0)
+
+
+def children() -> list:
+    """The processes whose parent this one is, where Linux tells."""
+    try:
+        listed = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    except OSError:
+        return []
+    return [int(pid) for pid in listed.split()]
+
+
 def become_rank(rank, fds, leader):
     """In the child: take on the launcher's directory, path and environment, and live as a rank."""
+    from course.worlds.frames import receive
+    from course.worlds.local.rank import run_rank
+
     os.setpgid(0, 0)
     die_with_parent(leader)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    control, out, err, *peers = fds
+    control, out, err, *more = fds
     for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
         os.dup2(source, target)
         os.close(source)
     control = socket.socket(fileno=control)
-    surroundings, job = receive(control), receive(control)
+    surroundings = receive(control)
     os.environ.clear()
     os.environ.update(surroundings["environment"])
     sys.path[:] = surroundings["path"]
     with contextlib.suppress(OSError):
         os.chdir(surroundings["directory"])
-    from course.worlds.local.rank import run_rank
-
-    run_rank(rank, control, peers, job)
+    peers = [socket.recv_fds(control, 1, 1)[1][0] for _ in range(surroundings["peers"])]
+    run_rank(rank, control, peers + more, receive(control))
 
 
 def die_with_parent(parent):
     """Ask Linux to end this process with its parent, even one that was ended by SIGKILL."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def receive(control):
-    """The next object on a socket, or None at its end."""
-    head = read_exactly(control, LENGTH.size)
-    body = head and read_exactly(control, *LENGTH.unpack(head))
-    return pickle.loads(body) if body else None
+def prctl(what, value):
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(what, value)
 
 
-def read_exactly(control, count):
-    data = bytearray()
-    while len(data) < count:
-        piece = control.recv(min(count - len(data), 1 << 20))
-        if not piece:
-            return None
-        data += piece
-    return bytes(data)
+def main(control):
+    """Serve, or say why not."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, MOST_FILES), most))
+    try:
+        import course.worlds.local.rank  # noqa: F401  (with torch, which no rank imports anew)
+    except BaseException:
+        control.sendall(traceback.format_exc().encode())
+    else:
+        serve(control)
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
-    import course.worlds.local.rank  # noqa: F401  (with torch, which no rank imports anew)
-
-    serve(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))  # the launcher's own `course`
+    sys.path += sys.argv.pop().split(os.pathsep)
+    main(socket.socket(fileno=int(sys.argv[1])))

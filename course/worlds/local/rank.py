@@ -1,6 +1,8 @@
 """The life of a rank: connect, call the function, report, wait to be released."""
 
 import contextlib
+import gc
+import io
 import itertools
 import os
 import pickle
@@ -13,14 +15,16 @@ import cloudpickle
 import numpy
 import torch
 
+from course.worlds.frames import send
 from course.worlds.pickling import OURS, Failure, pack_result
-from course.worlds.sockets.torch_backend import Backend
-
-LENGTH_BYTES = 8
 
 
 def run_rank(rank, control, fds, job):
-    """Run `job` as `rank`, who joins the others by the open files `fds`."""
+    """Run `job` as `rank`, who joins the others by the open files `fds`.
+
+    A rank ends without the end of its interpreter, which may wait for threads: open files are
+    written out, but functions given to `atexit` are not called.
+    """
     prepare(rank, job)
     report = Reporter(control)
     report("started", os.getpid())
@@ -32,19 +36,24 @@ def run_rank(rank, control, fds, job):
         fn, args, kwargs = cloudpickle.loads(job["call"])
         value = pack_result(rank, fn(comm, *args, **kwargs))
         comm.finish()
-        message = "result", (value, comm.events)
-        Backend.stop()
+        message = "result", (pickle.PickleBuffer(value), comm.events)
     except BaseException as error:  # a rank that calls sys.exit() has failed too
         message = "failure", (Failure.of(rank, error), comm.events if comm else [])
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    flush_files()
     report(*message)
     if message[0] == "result":
         control.recv(1)  # peers may still read what this rank has sent
     elif comm:
         comm.abort()
     os._exit(0)
+
+
+def flush_files():
+    """Write what open files still hold, as the interpreter would do at its end: a rank has none."""
+    for thing in [sys.stdout, sys.stderr, *gc.get_objects()]:
+        if isinstance(thing, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with contextlib.suppress(OSError, ValueError):
+                thing.flush()
 
 
 def prepare(rank, job):
@@ -68,12 +77,16 @@ def _is_ours(entry):
 
 
 class Reporter:
-    """Sends (kind, value) pairs to the launcher."""
+    """Sends (kind, value) pairs to the launcher; what a signal's handler says is left out while
+    another is on its way."""
 
-    def __init__(self, line):
-        self.line = line
+    def __init__(self, control):
+        self.control, self.busy = control, False
 
     def __call__(self, kind, value):
-        body = pickle.dumps((kind, value))
+        if self.busy:
+            return
+        self.busy = True
         with contextlib.suppress(OSError):  # the launcher is gone, and this rank soon will be
-            self.line.sendall(len(body).to_bytes(LENGTH_BYTES, "little") + body)
+            send(self.control, (kind, value))
+        self.busy = False

@@ -1,163 +1,162 @@
 """The launcher's side of one run: its processes, and what is heard of them."""
 
-import atexit
 import contextlib
+import errno
 import os
-import pathlib
-import pickle
+import resource
 import selectors
 import signal
 import socket
-import subprocess
 import sys
-import threading
+import time
 
-from course.worlds.local import fork_server
+from course.comm.errors import CommError
+from course.worlds.frames import Inbox, send
+from course.worlds.helper import HelperProgram, Kept, search_path
+from course.worlds.local import fork_server as program
 from course.worlds.sockets.shm_ring import reserve
 
 # Without a name server, torch warns on stderr that it cannot look up names it does not need.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+# OpenBLAS's threads would be lost by a fork; what ranks print is read as UTF-8.
+OWN = {"OPENBLAS_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
+NOT_OURS = ("PYTHONHOME", "PYTHONPATH")  # may hide the standard library, which is loaded here
+END_S = 10.0  # for a leader to end its ranks
+READ_BYTES = 1 << 20  # of what is printed, at once
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
 
 
-class ForkServer:
-    """The process that ranks are forked from; it ends when `control`, our socket to it, closes."""
+class ForkServer(HelperProgram):
+    """The process that ranks are forked from."""
 
     def __init__(self):
-        self.control, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", pathlib.Path(fork_server.__file__), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt of the notebook is not for the ranks
-                env=QUIET | os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads: lost by a fork
-            )
-        atexit.register(self.close)
+        kept = {key: value for key, value in os.environ.items() if key not in NOT_OURS}
+        super().__init__(program.__file__, search_path(), environment=QUIET | kept | OWN)
 
     def new_leader(self) -> socket.socket:
         """A socket to a fresh leader, whose ranks live until it is closed."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                socket.send_fds(self.control, [b"."], [theirs.fileno()])
-            except OSError:
-                ours.close()
-                raise
+        with theirs, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self.control, [b"."], [theirs.fileno()])
         return ours
 
-    def close(self):
-        atexit.unregister(self.close)
-        self.control.close()
-        self.process.wait()
 
-
-_lock, _fork_server = threading.Lock(), None
-
-
-def new_leader() -> socket.socket:
-    """A socket to a fresh leader, of the one fork server that this process keeps."""
-    global _fork_server
-    with _lock:
-        try:
-            return _fork_server.new_leader()
-        except (AttributeError, OSError):  # there is none yet, or it has been ended
-            if _fork_server:
-                _fork_server.close()
-            _fork_server = ForkServer()
-            return _fork_server.new_leader()
+fork_server = Kept(ForkServer)
 
 
 class Workers:
     """The processes of one run.  `poll()` tells what they say, `stop()` ends them all."""
 
     def __init__(self):
-        self.leader = new_leader()
+        self.server = fork_server()
+        self.leader, self.leader_pid, self.refusal = self.server.new_leader(), None, None
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.leader, selectors.EVENT_READ, (None, "ended"))
-        self.buffers, self.controls, self.pids = {}, [], {}
+        self.controls, self.pids = [], {}
+        self._listen(self.leader, None, "leader", Inbox(self.leader))
 
     def start(self, jobs: list):
-        """Start a rank for each of `jobs`."""
-        ends, memory = {rank: {} for rank in range(len(jobs))}, reserve(len(jobs))
-        for rank in range(len(jobs)):
-            for other in range(rank + 1, len(jobs)):
-                ends[rank][other], ends[other][rank] = self.pair(rank, other)
-            peers = [end for _, end in sorted(ends.pop(rank).items())]
-            self._start(rank, peers, [] if memory is None else [memory])
-        if memory is not None:
-            os.close(memory)
-        self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
+        """Start a rank for each of `jobs`.  Raises CommError where there cannot be so many."""
+        with enough_files(len(jobs)):
+            memory = reserve(len(jobs))
+            try:
+                for rank in range(len(jobs)):
+                    self._start(rank, [], [] if memory is None else [memory])
+            finally:
+                if memory is not None:
+                    os.close(memory)
+            self._send_jobs(jobs, [dict(os.environ)] * len(jobs), connect=True)
 
     def pair(self, rank, other):
         """The two ends of a connection between two ranks."""
         return socket.socketpair()
 
-    def _send_jobs(self, jobs, environments):
-        """Tell the ranks what they are to do, and where."""
-        path = [entry or os.getcwd() for entry in sys.path]
-        for control, job, environment in zip(self.controls, jobs, environments):
-            place = {"environment": environment, "path": path, "directory": os.getcwd()}
-            with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
-                control.sendall(frame(place) + frame(job))
+    def _send_jobs(self, jobs, environments, connect=False):
+        """Tell the ranks where they are, connect each to each, and tell them what to do."""
+        directory, peers = working_directory(), len(jobs) - 1 if connect else 0
+        path = [entry or directory for entry in sys.path]
+        where = {"path": path, "directory": directory, "peers": peers}
+        for rank, environment in enumerate(environments):
+            self._tell(rank, where | {"environment": environment})
+        for rank in range(peers + 1):
+            for other in range(rank):
+                for end, owner in zip(self.pair(other, rank), (other, rank)):
+                    with end, contextlib.suppress(OSError):
+                        socket.send_fds(self.controls[owner], [b"."], [end.fileno()])
+        for rank, job in enumerate(jobs):
+            self._tell(rank, job)
 
-    def _start(self, rank, peers, more=()):
-        """Ask the leader for a rank with its files; those of `more` stay open here, too."""
-        control, far_control = socket.socketpair()
-        pipes = [os.pipe() for _ in range(2)]
-        far = [far_control.fileno(), *(write for _, write in pipes), *(p.fileno() for p in peers)]
-        socket.send_fds(self.leader, [fork_server.RANK.pack(rank)], [*far, *more])
-        for write in (write for _, write in pipes):
-            os.close(write)
-        for end in (far_control, *peers):
-            end.close()
-        self.controls.append(control)
-        self.buffers[rank] = bytearray()
-        self.selector.register(control, selectors.EVENT_READ, (rank, "control"))
-        for (read, _), kind in zip(pipes, ("out", "err")):
-            self.selector.register(read, selectors.EVENT_READ, (rank, kind))
+    def _tell(self, rank, thing):
+        with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
+            send(self.controls[rank], thing)
+
+    def _start(self, rank, sockets, files=()):
+        """Ask the leader for a rank with sockets of its own, and files that stay open here, too."""
+        with contextlib.ExitStack() as theirs:
+            for end in sockets:
+                theirs.callback(end.close)
+            control, far = socket.socketpair()
+            theirs.callback(far.close)
+            self.controls.append(control)
+            self._listen(control, rank, "control", Inbox(control))
+            fds = [far.fileno()]
+            for kind in ("out", "err"):
+                read_end, write_end = os.pipe()
+                theirs.callback(os.close, write_end)
+                self._listen(read_end, rank, kind)
+                fds.append(write_end)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `poll` says why
+                fds += [end.fileno() for end in sockets]
+                socket.send_fds(self.leader, [program.RANK.pack(rank)], [*fds, *files])
+
+    def _listen(self, file, rank, kind, inbox=None):
+        self.selector.register(file, selectors.EVENT_READ, (rank, kind, inbox))
 
     def poll(self, timeout=None) -> list:
         """What the ranks say, as (rank, kind, value), waiting up to `timeout` seconds for it.
 
         Kinds: started, stack, result, failure; out, err (bytes printed, none at their end);
-        ended (a wait status).
+        ended (a wait status).  Raises CommError if there can be no more ranks.
         """
-        heard = []
-        for key, _ in self.selector.select(timeout):
-            rank, kind = key.data
-            data = read(key.fd)
-            if not data:
-                self._close(key.fileobj)
-            if kind == "control":
-                heard += self._said(rank, data)
-            elif kind == "ended":
-                ends = fork_server.STATUS.iter_unpack(data) if data else self._abandoned()
-                heard += [(rank, kind, status) for rank, status in ends]
-            else:
-                heard.append((rank, kind, data))
-        return heard
+        if self.refusal:
+            raise CommError(self.refusal)
+        return self._poll(timeout)
 
-    def _abandoned(self):
-        """The leader has ended, and with it, by the kernel's hand, its ranks."""
-        return [(rank, int(signal.SIGKILL)) for rank in self.buffers]
+    def _poll(self, timeout) -> list:
+        said = []
+        for key, _ in self.selector.select(timeout):
+            rank, kind, inbox = key.data
+            news = [*iter(inbox.read, [])] if inbox else [(kind, read(key.fd))]
+            if inbox.ended if inbox else not news[0][1]:
+                self._close(key.fileobj)
+            if kind == "leader":
+                said += self._of_leader(news)
+            else:
+                said += [(rank, *entry) for entry in news]
+                self.pids |= {entry[0]: entry[2] for entry in said if entry[1] == "started"}
+        return said
+
+    def _of_leader(self, news):
+        """Of what the leader says, the ends of ranks."""
+        for kind, value in news:
+            if kind == "leader":
+                self.leader_pid = value
+            elif kind == "refused":
+                self.refusal = value
+            else:
+                rank, status = value
+                yield rank, kind, status
+        if self.leader not in self.open_files and not self.refusal:
+            self.refusal = self._lost()
+
+    def _lost(self) -> str:
+        """Why the leader has ended."""
+        if self.leader_pid is not None:
+            return "the process that held the ranks was ended (out of memory?), and they with it"
+        return f"the fork server could start no ranks: {self.server.last_words()}"
 
     def _close(self, file):
         self.selector.unregister(file)
         os.close(file) if isinstance(file, int) else file.close()
-
-    def _said(self, rank, data):
-        buffer, size = self.buffers[rank], fork_server.LENGTH.size
-        buffer += data
-        while len(buffer) >= size:
-            end = size + fork_server.LENGTH.unpack(buffer[:size])[0]
-            if len(buffer) < end:
-                return
-            kind, value = pickle.loads(buffer[size:end])
-            del buffer[:end]
-            if kind == "started":
-                self.pids[rank] = value
-            yield rank, kind, value
 
     def request_stack(self, rank):
         """Ask a rank that is still running where it is; it answers with `stack` if it can."""
@@ -170,15 +169,29 @@ class Workers:
         try:
             if self.leader in self.open_files:
                 self.leader.shutdown(socket.SHUT_WR)
-            while self.leader in self.open_files:  # it closes when its last rank is buried
-                last_words += self.poll()
-            while more := self.poll(0):
-                last_words += more
+            self.refusal = "the run is over"
+            last_words += self._until_the_leader_has_ended()
+            if self.leader in self.open_files:  # it is stopped, or its computer hangs
+                self._kill_leader()
+                last_words += self._until_the_leader_has_ended()
+            last_words += self._poll(0)  # once: what is printed for ever has no end
         finally:
             for file in self.open_files:
                 self._close(file)
             self.selector.close()
         return last_words
+
+    def _until_the_leader_has_ended(self):
+        deadline = time.monotonic() + END_S
+        while self.leader in self.open_files and (left := deadline - time.monotonic()) > 0:
+            yield from self._poll(left)
+
+    def _kill_leader(self):
+        """End the leader, and by the kernel's hand its ranks; or the fork server that has none."""
+        if self.leader_pid is None:
+            self.server.close()
+        else:
+            os.kill(self.leader_pid, signal.SIGKILL)
 
     @property
     def open_files(self) -> list:
@@ -188,12 +201,31 @@ class Workers:
 def read(fd) -> bytes:
     """What is there to read; nothing at the end, however it came about."""
     try:
-        return os.read(fd, 1 << 20)
+        return os.read(fd, READ_BYTES)
     except ConnectionResetError:
         return b""
 
 
-def frame(thing) -> bytes:
-    """An object with its length in front, as `fork_server.receive` reads it."""
-    body = pickle.dumps(thing)
-    return fork_server.LENGTH.pack(len(body)) + body
+@contextlib.contextmanager
+def enough_files(ranks: int):
+    """Let this process open as many files as it ever may while `ranks` ranks start."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        yield
+    except OSError as error:
+        if error.errno not in TOO_MANY_FILES:
+            raise
+        need = f"{ranks} ranks need {3 * ranks} open files here"
+        raise CommError(f"{need}, more than are left of the {hard} allowed (ulimit -n)") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        rule = "ranks start in the working directory of this process"
+        raise CommError(f"{rule}, which was removed: change to another, by os.chdir") from None

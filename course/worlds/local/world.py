@@ -1,5 +1,7 @@
 """The world of processes on this machine."""
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import NamedTuple
 
 from course.worlds.cores import required_cores
@@ -31,7 +33,7 @@ class processes(NamedTuple):
         """The values of a packed call on `ranks` ranks; see the function `run`."""
         if self.device not in DEVICES:
             raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
-        if not self.grace_s >= 0:
+        if not isinstance(self.grace_s, Real) or not self.grace_s >= 0:
             raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
         world = {"nodes": self._nodes(ranks), "device": self.device}
         world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
@@ -40,6 +42,8 @@ class processes(NamedTuple):
 
     def _nodes(self, ranks) -> list:
         required_cores(ranks, self.oversubscribe)
+        if self.nodes is not None and not isinstance(self.nodes, Sequence):
+            raise ValueError(f"nodes names a machine for each rank, as [0, 0], not {self.nodes!r}")
         nodes = list(self.nodes or [0] * ranks)
         if len(nodes) != ranks:
             raise ValueError(f"nodes names a machine for {len(nodes)} ranks, but there are {ranks}")

@@ -1,148 +1,125 @@
 """Messages over MPI, for ranks that an MPI has started.
 
-All that a wire knows stays as it is; only what carries it differs.  A line to a peer offers the few
-calls of a socket that a stream makes, and turns each header and each payload into one MPI message.
+The transport is that of sockets; it is composed of other parts.  A channel to a peer offers the few
+calls of a socket that a stream makes; a poller asks the channels for news; MPI has collectives of
+its own.
 """
 
+import atexit
 import os
 import time
-from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
+from selectors import EVENT_READ, EVENT_WRITE
 
-import torch
 from mpi4py import MPI
 
 from course.comm.communicator import Communicator
-from course.worlds.mpirun.mpi_backend import MpiNative, pause
-from course.worlds.sockets.connect import ProcessWire, own_device
+from course.worlds.mpirun.mpi_backend import MpiBackend, backoff
+from course.worlds.sockets.connect import own_device
+from course.worlds.sockets.polling import interest
+from course.worlds.sockets.stream import INBOX_BYTES, Stream
+from course.worlds.sockets.transport import SocketTransport
 
-PARTING_S = 0.5
+FLUSH_S = 0.5  # so long a rank that has failed sees what it has sent off
 
 
-class Line:
+class MpiChannel:
     """The messages to and from one peer, in the manner of a socket that does not block.  A message
     of no bytes is its end."""
 
     def __init__(self, world, peer):
         self.world, self.peer, self.status = world, peer, MPI.Status()
-        self.leaving = []  # requests of the frame on its way out
-        self.coming, self.landing, self.count = None, None, None  # request, place, bytes once here
+        self.sends, self.receive, self.count = [], None, None  # requests; bytes once here
 
     def setblocking(self, _):
         """It never blocks."""
 
     def sendmsg(self, parts) -> int:
         """Send a frame; the number of its bytes once the program may have them back."""
-        if not self.leaving:
-            self.leaving = [self._posted(self.world.Isend, part) for part in parts if len(part)]
-        if not MPI.Request.Testall(self.leaving):
+        total = sum(map(len, parts))
+        if not self.sends:
+            whole = [b"".join(parts)] if total <= INBOX_BYTES else parts
+            self.sends = [self._post(self.world.Isend, part) for part in whole]
+        if not MPI.Request.Testall(self.sends):
             raise BlockingIOError
-        self.leaving = []
-        return sum(map(len, parts))
+        self.sends = []
+        return total
 
     def recv_into(self, view) -> int:
-        """Receive the next message into `view`, which has its length; its bytes once it is here."""
-        if self.coming is None:
-            self.coming, self.landing = self._posted(self.world.Irecv, view), view
-        if not self._landed():
+        """Receive the next message into `view`; its bytes once it is here."""
+        if self.receive is None:
+            self.receive = self._post(self.world.Irecv, view)
+        if not self._arrived():
             raise BlockingIOError
-        if self.landing.obj is not view.obj:  # it found its receive while it was coming
-            view[: self.count] = self.landing
-        count, self.coming, self.count = self.count, None, None
+        count, self.receive, self.count = self.count, None, None
         return count
 
     def ready(self) -> int:
         """What would not block, as a selector says it."""
-        reading = EVENT_READ if self.coming is None or self._landed() else 0
-        return reading | (EVENT_WRITE if MPI.Request.Testall(self.leaving) else 0)
+        reading = EVENT_READ if self.receive is None or self._arrived() else 0
+        return reading | (EVENT_WRITE if MPI.Request.Testall(self.sends) else 0)
 
-    def hang_up(self):
+    def send_eof(self):
         """Tell the peer that nothing more comes."""
-        self.leaving.append(self._posted(self.world.Isend, b""))
+        self.sends.append(self._post(self.world.Isend, b""))
 
-    def withdraw(self):
-        """Expect nothing more: MPI ends in order only when no receive is open."""
-        if self.coming is not None and not self._landed():
-            self.coming.Cancel()
-            self.coming.Wait()
+    def cancel_receive(self):
+        """Expect nothing more."""
+        if self.receive is not None and not self._arrived():
+            self.receive.Cancel()
+            self.receive.Wait()
 
-    def _landed(self) -> bool:
-        if self.count is None and self.coming.Test(self.status):
+    def _arrived(self) -> bool:
+        if self.count is None and self.receive.Test(self.status):
             self.count = self.status.Get_count(MPI.BYTE)
         return self.count is not None
 
-    def _posted(self, post, view):
+    def _post(self, post, view):
         try:
             return post([view, MPI.BYTE], self.peer)
         except MPI.Exception as error:
             raise OSError(f"MPI says: {error}") from error
 
 
-class Lookout:
-    """A selector of lines; it cannot sleep on them."""
+class MpiPoller:
+    """Streams over `channels` of MPI, asked again and again: nobody wakes a rank that sleeps."""
 
-    def __init__(self):
-        self.keys = {}
+    def __init__(self, channels):
+        self.channels, self.watched = channels, {}
+        atexit.register(self.close)
 
-    def register(self, line, events, stream):
-        self.keys[line] = SelectorKey(line, -1, events, stream)
+    def update(self, stream):
+        """Ask for exactly the news of this stream that can be acted upon."""
+        self.watched[stream] = interest(stream)
 
-    modify = register
-
-    def unregister(self, line):
-        del self.keys[line]
-
-    def select(self) -> list:
-        seen = [(key, key.events & line.ready()) for line, key in self.keys.items()]
-        return [(key, events) for key, events in seen if events]
-
-
-class MpiWire(ProcessWire):
-    """A process's wire over the MPI communicator `world`."""
-
-    Selector = Lookout
-
-    def __init__(self, world, *, device, timeout, checked):
-        lines = {peer: Line(world, peer) for peer in range(world.size) if peer != world.rank}
-        settings = {"device": device, "timeout": timeout, "checked": checked}
-        super().__init__(world.rank, lines, lanes={}, **settings)
-        self.world, self.natives = world, {}
-
-    def native(self, comm):
-        """MPI's own collectives on the ranks of `comm`."""
-        if comm.name not in self.natives:
-            comm.gather_texts("")  # all are here
-            members = self.world.group.Incl(comm.members)
-            self.natives[comm.name] = MpiNative(comm, self.world.Create_group(members))
-        return self.natives[comm.name]
+    def poll(self, timeout_s, lock) -> list:
+        """[(stream, what it is ready for)]; in the pauses others may have the lock."""
+        start = time.monotonic()
+        while not (ready := self._ready()):
+            waited = time.monotonic() - start
+            if waited > timeout_s:
+                break
+            lock.release()
+            backoff(waited)
+            lock.acquire()
+        return ready
 
     def abort(self):
         """Tell all peers that this rank is lost to them, and see what was sent off if it goes."""
-        with self.inside:
-            for stream in self.remote:
-                stream.socket.hang_up()
-            until = time.monotonic() + PARTING_S
-            requests = [request for stream in self.remote for request in stream.socket.leaving]
-            while not MPI.Request.Testall(requests) and time.monotonic() < until:
-                os.sched_yield()
+        for channel in self.channels:
+            channel.send_eof()
+        until = time.monotonic() + FLUSH_S
+        requests = [request for channel in self.channels for request in channel.sends]
+        while not MPI.Request.Testall(requests) and time.monotonic() < until:
+            os.sched_yield()
 
-    def withdraw(self):
-        """Leave nothing open, so that MPI can end."""
-        for stream in self.remote:
-            stream.socket.withdraw()
+    def close(self):
+        """MPI ends in order only when no receive is open."""
+        for channel in self.channels:
+            channel.cancel_receive()
 
-    def _listen(self, timeout):
-        """What lines are ready for, asked again and again; in the pauses others may be inside."""
-        start = time.monotonic()
-        self.listened = True
-        while not (ready := self.selector.select()):
-            waited = time.monotonic() - start
-            if waited > timeout:
-                break
-            self.inside.release()
-            pause(waited)
-            self.inside.acquire()
-        self.listened = False
-        return ready
+    def _ready(self) -> list:
+        seen = [(stream, mask & stream.socket.ready()) for stream, mask in self.watched.items()]
+        return [(stream, mask) for stream, mask in seen if mask]
 
 
 def connect(rank, *, device, timeout, checked) -> Communicator:
@@ -150,8 +127,11 @@ def connect(rank, *, device, timeout, checked) -> Communicator:
     world = MPI.COMM_WORLD.Split(0, rank)
     machines = world.allgather(MPI.Get_processor_name())
     nodes = [list(dict.fromkeys(machines)).index(machine) for machine in machines]
-    device = own_device(rank, nodes, device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    wire = MpiWire(world, device=device, timeout=timeout, checked=checked)
-    return Communicator(wire, range(world.size), nodes)
+    channels = {peer: MpiChannel(world, peer) for peer in range(world.size) if peer != rank}
+    streams = {peer: Stream(peer, channel) for peer, channel in channels.items()}
+    poller, device = MpiPoller(channels.values()), own_device(rank, nodes, device)
+    transport = SocketTransport(
+        rank, streams, poller, device=device, timeout=timeout, checked=checked
+    )
+    transport.backend = MpiBackend(world, timeout)
+    return Communicator(transport, range(world.size), nodes)

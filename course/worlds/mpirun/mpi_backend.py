@@ -6,19 +6,36 @@ import time
 import torch
 from mpi4py import MPI
 
-from course.comm.errors import CommTimeout
+from course.comm.errors import timed_out
 from course.comm.tensors import as_bytes
 from course.worlds.sockets.torch_backend import Native
 
 OPERATIONS = {
     "sum": MPI.SUM, "mean": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
 }  # fmt: skip
-BRISK_S = 5e-5  # so long a rank asks without a pause,
-LONGEST_NAP_S = 1e-3  # then it naps a quarter of the time waited so far, at most so long
+SPIN_S = 5e-5  # so long a rank asks without a pause,
+LONGEST_PAUSE_S = 1e-3  # then it sleeps a quarter of the time waited so far, at most so long
+
+
+class MpiBackend:
+    """MPI's own collectives among ranks of its communicator `world`."""
+
+    def __init__(self, world, timeout):
+        self.world, self.timeout = world, timeout
+
+    def native(self, comm):
+        """MPI's collectives on the ranks of `comm`."""
+        comm.gather_texts("")  # all are here
+        members = self.world.group.Incl(comm.members)
+        return MpiNative(comm, self.world.Create_group(members), self.timeout)
 
 
 class MpiNative(Native):
     """MPI's collectives on one communicator's ranks; `group` is its MPI communicator."""
+
+    def __init__(self, comm, group, timeout):
+        super().__init__(comm, group)
+        self.timeout = timeout
 
     def all_reduce(self, x, op="sum"):
         """Reduce `x` [any shape] over all ranks, in place."""
@@ -33,15 +50,14 @@ class MpiNative(Native):
         self._required_root(root)
         with self._call("broadcast", [x], root=root) as (mine,):
             host = mine.cpu()
-            self._do(self.group.Ibcast, [as_bytes(host.reshape(-1)), MPI.BYTE], root)
+            self._do(self.group.Ibcast, _bytes(host), root)
             mine.copy_(host)
 
     def all_gather(self, outs, x):
         """Gather `x` [the same shape everywhere] of every rank into `outs`, a tensor a rank."""
         with self._call("all_gather", outs, [x]) as (*places, mine):
             landing = torch.empty(len(places), mine.numel(), dtype=mine.dtype)
-            sent, got = as_bytes(mine.cpu().reshape(-1)), as_bytes(landing.reshape(-1))
-            self._do(self.group.Iallgather, [sent, MPI.BYTE], [got, MPI.BYTE])
+            self._do(self.group.Iallgather, _bytes(mine.cpu()), _bytes(landing))
             for place, part in zip(places, landing):
                 place.copy_(part.reshape(place.shape))
 
@@ -63,7 +79,7 @@ class MpiNative(Native):
     def _do(self, begin, *buffers_and_rule):
         """Begin a collective and wait for it.  Raises CommTimeout, and ValueError for what MPI
         does not have."""
-        rank, call, wire = self._comm.rank, self._comm.call, self._comm._transport
+        rank, call = self._comm.rank, self._comm.call
         start = time.monotonic()
         try:
             request = begin(*buffers_and_rule)
@@ -72,9 +88,9 @@ class MpiNative(Native):
             raise ValueError(f"rank {rank}: MPI cannot do {call}: {reason}") from None
         while not request.Test():
             waited = time.monotonic() - start
-            if wire.timeout is not None and waited > wire.timeout:
-                raise CommTimeout(f"rank {rank} waited {wire.timeout:g} s in {call}")
-            pause(waited)
+            if self.timeout is not None and waited > self.timeout:
+                raise timed_out(rank, self.timeout, call)
+            backoff(waited)
 
     def _numbers(self, x):
         """The memory of a tensor in one piece, as numbers of a type that MPI knows."""
@@ -85,9 +101,13 @@ class MpiNative(Native):
             raise ValueError(f"rank {self._comm.rank}: {rule}") from None
 
 
-def pause(waited: float):
+def _bytes(x) -> list:
+    return [as_bytes(x.reshape(-1)), MPI.BYTE]
+
+
+def backoff(waited: float):
     """Let others have the core; the longer the wait so far, the longer."""
-    if waited < BRISK_S:
+    if waited < SPIN_S:
         os.sched_yield()
     else:
-        time.sleep(min(waited / 4, LONGEST_NAP_S))
+        time.sleep(min(waited / 4, LONGEST_PAUSE_S))

@@ -1,153 +1,143 @@
-"""Ranks that an MPI has started: the same communicator, over mpi4py.
+"""Ranks in touch by MPI: the same communicator, over mpi4py.
 
-values = run(fn, 4, on=mpi())                                         from a cell or a script
-mpirun -n 4 python -m mpi4py -m course.worlds.mpirun module:function  from a shell: fn(comm) on each
+values = run(fn, 4, on=mpi())                mpi.available() says why not, if not
+mpirun -n 4 python -m mpi4py -m course.worlds.mpirun module:function     fn(comm) on each
 """
 
 import contextlib
+import faulthandler
 import importlib
 import importlib.util
 import os
-import shutil
+import re
 import socket
-import subprocess
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from course.comm.errors import CommError
 from course.worlds.cores import cores, required_cores
-from course.worlds.local.fork_server import receive
 from course.worlds.local.rank import prepare
-from course.worlds.local.workers import Workers
-from course.worlds.mpirun import placeholder
+from course.worlds.local.workers import Workers, enough_files
+from course.worlds.local.world import DEVICES
+from course.worlds.mpirun import process_manager
 from course.worlds.pickling import pack
-from course.worlds.supervise import supervise
+from course.worlds.supervise import RankError, supervise
 
-INSTALL = "install both with pip install mpi4py mpich"
-LOOK_UP_S = 0.1  # how often a launcher that waits for doormen looks whether they can still come
-ON_THIS_MACHINE = {
-    "UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo", "HYDRA_LAUNCHER": "fork",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-}  # fmt: skip
+MISSING = "on=mpi() needs mpi4py and MPICH: install both with pip install mpi4py mpich"
+START_S = 60.0  # that MPI may take to start: nothing else ends its waiting
+# Without a network a rank has no open port, and needs none: the ranks share memory.
+ON_THIS_MACHINE = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm", "FI_TCP_IFACE": "lo"}
+SHARED = re.compile(r"/dev/shm/mpich_shm_\S+$", re.MULTILINE)
 
 
 class mpi(NamedTuple):
     """The world of processes on this machine in touch by MPI, fresh ones for each run.
 
-    `manager`: the program that starts an MPI's ranks, installed with this Python or on PATH;
-    `device`, `oversubscribe`: as of `processes`.
+    `device`, `oversubscribe`: as of `processes`.  The MPI is MPICH, or one that starts like it.
     """
 
-    manager: str = "mpirun"
     device: str = None
     oversubscribe: bool = False
 
     def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
+        if self.device not in DEVICES:
+            raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
         if importlib.util.find_spec("mpi4py") is None:
-            raise ValueError(f"on=mpi() needs mpi4py and an MPI: {INSTALL}")
+            raise ValueError(MISSING)
         required_cores(ranks, self.oversubscribe)
         settings = {"device": self.device, "timeout": timeout, "checked": checked}
-        world = pack(join, (), {"ranks": ranks} | settings)
-        workers = MpiWorkers(self._manager())
+        world = pack(join, (), {"ranks": ranks, "start_s": START_S} | settings)
+        workers = MpiWorkers(ranks)
         return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
 
-    def _manager(self) -> str:
-        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        found = shutil.which(self.manager, path=places)
-        if found is None:
-            raise ValueError(f"on=mpi() finds no program {self.manager}: {INSTALL}")
-        return found
+    @staticmethod
+    def available():
+        """None if this machine has an MPI that starts, else the reason why it has not."""
+        settings = {"timeout": START_S, "limit": START_S, "checked": True, "live": False}
+        try:
+            mpi().run(pack(id, (), {}), 1, trace=None, **settings)
+        except (ValueError, RankError) as error:
+            return str(error).partition("\n")[0]
+        return None
 
 
 class MpiWorkers(Workers):
-    """Ranks forked like any others, in place of doormen that an MPI's process manager started."""
+    """Ranks forked like any others, whose only line is to the process manager, which is here."""
 
-    def __init__(self, manager: str):
+    def __init__(self, ranks: int):
         super().__init__()
-        self.program, self.manager, self.doors = manager, None, []
+        self.manager, self.lines = process_manager.ProcessManager(ranks), {}
 
     def start(self, jobs: list):
-        """Start a rank for each of `jobs`.  Raises CommError if the manager cannot."""
-        environments = []
-        for rank, (environment, line) in enumerate(self._doormen(len(jobs))):
-            self._start(rank, line)
-            environments.append(environment)
-        self._send_jobs(jobs, environments)
+        """Start a rank for each of `jobs`."""
+        with enough_files(len(jobs)):
+            for rank in range(len(jobs)):
+                self.lines[rank], theirs = socket.socketpair()
+                self.lines[rank].setblocking(False)  # it waits for no rank that does not read
+                self._listen(self.lines[rank], rank, "manager")
+                self._start(rank, [theirs])
+            self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
+
+    def _poll(self, timeout) -> list:
+        """What the ranks say; what they say to the process manager is answered at once."""
+        heard = super()._poll(timeout)
+        for rank, _, data in (entry for entry in heard if entry[1] == "manager"):
+            for to, answer in self.manager.answers(rank, data):
+                with contextlib.suppress(OSError):  # that rank has ended
+                    self.lines[to].sendall(answer)
+        return [entry for entry in heard if entry[1] != "manager"]
 
     def stop(self) -> list:
         """End every process of the run; return once none is left, with what they still said."""
-        try:
-            return super().stop()
-        finally:
-            for door in self.doors:  # their doormen go with them
-                door.close()
-            if self.manager:
-                self.manager.terminate()
-                self.manager.wait()
-
-    def _doormen(self, count) -> list:
-        """(its environment, [its line to the manager] if it has one) of each placeholder."""
-        with tempfile.TemporaryDirectory(prefix="course-") as folder:
-            path, said = Path(folder, "entrance"), Path(folder, "said")
-            with socket.socket(socket.AF_UNIX) as entrance:
-                entrance.bind(str(path))
-                entrance.listen(count)
-                entrance.settimeout(LOOK_UP_S)
-                self._call_manager(count, path, said)
-                return [self._admit(entrance, said) for _ in range(count)]
-
-    def _call_manager(self, count, path, said):
-        rank = [sys.executable, "-I", "-S", placeholder.__file__, path]
-        with said.open("wb") as output:
-            self.manager = subprocess.Popen(
-                [self.program, "-n", str(count), *rank],
-                env=ON_THIS_MACHINE | os.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # an interrupt of the notebook is not for it
-            )
-
-    def _admit(self, entrance, said):
-        while True:
-            with contextlib.suppress(TimeoutError):
-                door, _ = entrance.accept()
-                break
-            if self.manager.poll() is not None:
-                words = said.read_text(errors="replace").strip()
-                raise CommError(f"{self.program} has started no ranks, but says: {words}")
-        self.doors.append(door)
-        door.setblocking(True)
-        _, fds, _, _ = socket.recv_fds(door, 1, 1)
-        return receive(door), [socket.socket(fileno=fd) for fd in fds]
+        for pid in self.pids.values():  # an interrupt may have come before they did it
+            unlink_shared_memory(pid)
+        return super().stop()
 
 
-def join(rank, fds, *, ranks, **settings):
-    """The world's communicator for `rank`, forked in place of a doorman whose line is in `fds`."""
-    if fds:
-        os.environ[placeholder.LINE] = str(fds[0])
+def join(rank, fds, *, ranks, start_s, **settings):
+    """The world's communicator for `rank`, whose line to the process manager is in `fds`."""
+    for name in [name for name in os.environ if "PMI" in name]:
+        del os.environ[name]  # of an outer job's manager
+    os.environ.update(ON_THIS_MACHINE | process_manager.environment(rank, ranks, fds[0]))
+    faulthandler.dump_traceback_later(start_s, exit=True)
+    import mpi4py
+
+    mpi4py.rc.finalize = False  # it would wait for ranks that have ended
     from mpi4py import MPI  # which starts MPI
 
     if MPI.COMM_WORLD.size != ranks:
         library = MPI.Get_library_version().split()[0]
-        rule = f"mpi4py uses {library}, whose own program must start the ranks"
+        rule = f"on=mpi() starts MPICH's ranks, but mpi4py uses {library} (start it by its mpirun)"
         raise ValueError(f"rank {rank} is one of {MPI.COMM_WORLD.size}, not of {ranks}: {rule}")
-    from course.worlds.mpirun.channels import connect
+    comm = connect(rank, **settings)
+    faulthandler.cancel_dump_traceback_later()
+    return comm
 
-    return connect(rank, **settings)
+
+def connect(rank, **settings):
+    """The world's communicator for `rank` of MPI's world.  MPI's shared memory has no name from
+    now on."""
+    from course.worlds.mpirun import channels
+
+    comm = channels.connect(rank, **settings)  # all ranks have met
+    unlink_shared_memory()
+    return comm
+
+
+def unlink_shared_memory(process="self"):
+    """Remove the names of the files by which MPICH's ranks share memory, as MPI_Finalize would: few
+    ranks live to call it, and each file is 1 MB a rank."""
+    with contextlib.suppress(OSError):
+        for name in SHARED.findall(Path(f"/proc/{process}/maps").read_text()):
+            Path(name).unlink(missing_ok=True)
 
 
 def main(name: str):
     """Run `module:function` as one of the ranks that an MPI has started; a failure of one ends them
     all."""
     from mpi4py import MPI
-
-    from course.worlds.mpirun.channels import connect
 
     rank = MPI.COMM_WORLD.rank
     try:
@@ -156,7 +146,6 @@ def main(name: str):
         prepare(rank, {"threads": max(1, cores() // comm.nodes.count(comm.node))})
         getattr(importlib.import_module(module), function)(comm)
         comm.finish()
-        comm._transport.withdraw()
     except BaseException:  # one that calls sys.exit() has failed too
         print(f"rank {rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)

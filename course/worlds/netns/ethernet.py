@@ -1,4 +1,4 @@
-"""An Ethernet in a box: network namespaces, each a host, joined by shaped links to one switch.
+"""An Ethernet cluster: network namespaces, each a host, joined by shaped links to one switch.
 
     host 0: eth0 -- port0 +
     host 1: eth0 -- port1 + switch       each veth sends through a token bucket of the link's rate
@@ -6,7 +6,7 @@
 
 It is a program of its own (`python ethernet.py FD HOSTS BITS_PER_S`).  No namespace has a name:
 they live while this process, whoever it handed them to, or a rank inside holds them.  So nothing
-of a box survives those, whatever ends them.
+of a cluster survives those, whatever ends them.
 """
 
 import contextlib
@@ -23,9 +23,12 @@ PAIR = struct.Struct("<ii")  # the hosts of a connection that is asked for
 INTERFACE = "eth0"
 PACKET_BYTES = 16 << 10  # the longest train of frames that passes as one
 UP = f"gso_max_size {PACKET_BYTES} up"
-LATE_S = 0.2e-3  # what a link makes up for where the kernel serves it late
+BURST_S = 0.2e-3  # what a link makes up for where the kernel serves it late
 QUEUE_S = 0.05  # how long a packet may wait for its link
-PATIENCE_S = 5.0
+CONNECT_S = 5.0
+CONFIGURE_S = 20.0  # that a program may take for all its commands
+# An ordinary user may not have these on PATH; an empty entry there means any folder one works in.
+PROGRAMS = "/usr/sbin:/usr/bin:/sbin:/bin"
 SETTINGS = {
     "ipv4/tcp_congestion_control": "reno",  # nothing is lost here: steady at the full rate
     "ipv4/tcp_rmem": "4096 4194304 33554432",  # the link stays busy while a rank has no core
@@ -33,16 +36,17 @@ SETTINGS = {
 }
 FORBIDDEN = (
     "the kernel allows network namespaces neither to this user nor in a user namespace (work as "
-    "root, or allow kernel.unprivileged_userns_clone, user.max_user_namespaces and, on Ubuntu, "
-    "disallow kernel.apparmor_restrict_unprivileged_userns)"
+    "root, or allow kernel.unprivileged_userns_clone, user.max_user_namespaces, "
+    "user.max_net_namespaces and, on Ubuntu, disallow "
+    "kernel.apparmor_restrict_unprivileged_userns)"
 )
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(line, hosts: int, bits_per_s: int):
-    """Build a box, hand its namespaces over, then the two ends of a connection whenever a pair of
-    hosts is asked for, until `line` closes."""
+    """Build a cluster, hand its namespaces over, then the two ends of a connection whenever a pair
+    of hosts is asked for, until `line` closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         user, nets = build(hosts, bits_per_s)
@@ -59,77 +63,98 @@ def main(line, hosts: int, bits_per_s: int):
 def build(hosts: int, bits_per_s: int) -> tuple[list, list]:
     """([the user namespace, unless this is root], [a network namespace for each host]), as open
     files; this process is in the switch's."""
-    user = separate()
-    switch, nets = here("net"), []
+    user = unshare()
+    switch, nets = open_namespace("net"), []
     for _ in range(hosts):
-        kernel("unshare", NEW_NET)
-        nets.append(here("net"))
-        settle()
-    kernel("setns", switch, 0)
+        syscall("unshare", NEW_NET)
+        nets.append(open_namespace("net"))
+        set_sysctls()
+    syscall("setns", switch, 0)
     ends = f"type veth peer name {INTERFACE} netns /proc/{os.getpid()}/fd"
     made = [f"link add port{host} {ends}/{net}" for host, net in enumerate(nets)]
     ports = [f"port{host}" for host in range(hosts)]
     plugged = [f"link set {port} master switch {UP}" for port in ports]
     configure("ip", ["link add switch type bridge", "link set switch up", *made, *plugged])
-    configure("tc", [shaped(port, bits_per_s) for port in ports])
+    configure("tc", [tbf(port, bits_per_s) for port in ports])
     for host, net in enumerate(nets):
-        kernel("setns", net, 0)
-        address = f"addr add {address_of(host)}/24 dev {INTERFACE}"
-        configure("ip", [address, f"link set {INTERFACE} {UP}", "link set lo up"])
-        configure("tc", [shaped(INTERFACE, bits_per_s)])
+        syscall("setns", net, 0)
+        configure("ip", addressed(host, hosts))
+        configure("tc", [tbf(INTERFACE, bits_per_s)])
     return user, nets
 
 
-def settle():
+def addressed(host: int, hosts: int) -> list:
+    """What gives a host its addresses, and those of all others.  Neighbours that it had to look for
+    would be in a table that the whole machine shares, of 1,024 places; permanent ones do not count.
+    """
+    return [
+        f"link set {INTERFACE} address {mac_of(host)}",
+        f"addr add {address_of(host)}/24 dev {INTERFACE}",
+        f"link set {INTERFACE} {UP}",
+        "link set lo up",
+        *(
+            f"neigh add {address_of(other)} lladdr {mac_of(other)} dev {INTERFACE} nud permanent"
+            for other in range(hosts)
+            if other != host
+        ),
+    ]
+
+
+def set_sysctls():
     """Give a fresh network namespace its settings, as far as they may be written here."""
     for name, value in SETTINGS.items():
         with contextlib.suppress(OSError), open(f"/proc/sys/net/{name}", "w") as file:
             file.write(value)
 
 
-def shaped(interface: str, bits_per_s: int) -> str:
-    """What lets all that an interface sends flow at a rate."""
-    burst = 1.1 * PACKET_BYTES + LATE_S * bits_per_s / 8
+def tbf(interface: str, bits_per_s: int) -> str:
+    """What lets all that an interface sends flow at a rate: a token bucket filter."""
+    burst = 1.1 * PACKET_BYTES + BURST_S * bits_per_s / 8
     bucket = f"tbf rate {bits_per_s}bit burst {burst:.0f} latency {QUEUE_S * 1000:g}ms"
     return f"qdisc add dev {interface} root {bucket}"
 
 
-def separate() -> list:
+def unshare() -> list:
     """Leave the machine's network namespace, and its user namespace if there is no other way;
     [the latter's open file], if so."""
     try:
-        kernel("unshare", NEW_NET)
+        syscall("unshare", NEW_NET)
         return []
-    except PermissionError:
+    except OSError:  # not permitted, or none is left
         own = {"uid_map": f"0 {os.getuid()} 1", "gid_map": f"0 {os.getgid()} 1"}
     try:
-        kernel("unshare", NEW_USER | NEW_NET)
+        syscall("unshare", NEW_USER | NEW_NET)
         for name, text in ({"setgroups": "deny"} | own).items():
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     except OSError as error:
         raise PermissionError(FORBIDDEN) from error
-    return [here("user")]
+    return [open_namespace("user")]
 
 
 def configure(program: str, commands: list):
     """Let iproute2's `program` carry out `commands`.  Raises OSError with what it says."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"  # where an ordinary user may not look
+    path = f"{PROGRAMS}:{os.environ.get('PATH', '')}".rstrip(":")
+    settings = {"text": True, "capture_output": True, "env": {"PATH": path}}
     try:
-        done = subprocess.run([program, "-batch", "-"], input="\n".join(commands), text=True,
-                              capture_output=True, env={"PATH": path})  # fmt: skip
+        done = subprocess.run(
+            [program, "-batch", "-"], input="\n".join(commands), timeout=CONFIGURE_S, **settings
+        )
     except FileNotFoundError:
         raise OSError(f"there is no program {program} (install iproute2)") from None
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{program} was not done after {CONFIGURE_S:g} s") from None
     if done.returncode:
-        raise OSError(f"{program} says: {done.stderr.splitlines()[0]}")
+        said = done.stderr.strip().partition("\n")[0] or f"nothing, but fails ({done.returncode})"
+        raise OSError(f"{program} says: {said}")
 
 
 def connection(nets: list, near: int, far: int) -> list:
     """The two ends of a fresh connection between two hosts."""
-    kernel("setns", nets[near], 0)
+    syscall("setns", nets[near], 0)
     with socket.create_server((address_of(near), 0)) as server:
-        kernel("setns", nets[far], 0)
-        end = socket.create_connection(server.getsockname(), PATIENCE_S)
+        syscall("setns", nets[far], 0)
+        end = socket.create_connection(server.getsockname(), CONNECT_S)
         ends = [server.accept()[0], end]
     for end in ends:
         end.setblocking(True)
@@ -140,7 +165,7 @@ def connection(nets: list, near: int, far: int) -> list:
 def enter(namespaces: list):
     """Let this process, while it has but one thread, live in these namespaces (open files)."""
     for namespace in namespaces:
-        kernel("setns", namespace, 0)
+        syscall("setns", namespace, 0)
         os.close(namespace)
 
 
@@ -148,16 +173,20 @@ def address_of(host: int) -> str:
     return f"10.0.0.{host + 1}"
 
 
-def here(kind: str) -> int:
+def mac_of(host: int) -> str:
+    return f"02:00:00:00:00:{host + 1:02x}"
+
+
+def open_namespace(kind: str) -> int:
     """An open file that keeps this process's present namespace of a kind alive."""
     return os.open(f"/proc/self/ns/{kind}", os.O_RDONLY)
 
 
-def kernel(call: str, *args):
+def syscall(call: str, *args):
     """Make a system call of libc.  Raises the OSError that its errno means."""
     if getattr(libc, call)(*args):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 if __name__ == "__main__":

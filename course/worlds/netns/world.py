@@ -3,19 +3,16 @@
 values = run(fn, 4, on=hosts(4, rate="1gbit"))        hosts.available() says why not, if not
 """
 
-import atexit
-import contextlib
 import os
-import pathlib
 import re
 import socket
-import subprocess
 import sys
 import threading
 from typing import NamedTuple
 
 from course.comm.errors import CommError
 from course.worlds.cores import required_cores
+from course.worlds.helper import HelperProgram, Kept
 from course.worlds.local.workers import Workers
 from course.worlds.netns import ethernet
 from course.worlds.pickling import pack
@@ -23,7 +20,9 @@ from course.worlds.sockets.connect import connect
 from course.worlds.supervise import supervise
 
 UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+RATES = 10**3, 10**11  # bits/s; tc takes no less and no more
 MOST_HOSTS = 200
+ANSWER_S = 60.0  # that the process which holds a cluster may take for it
 NONE = "this machine has no hosts in a box: "
 PAYLOAD = 1448 / 1514  # of a full Ethernet frame, behind the headers of IP and TCP
 
@@ -33,8 +32,8 @@ class hosts(NamedTuple):
     ("100mbit", "1gbit"), both ways, to one switch.
 
     Each host is a network namespace of Linux and each link a shaped veth, so bytes between hosts
-    take the time that they take on such an Ethernet; ranks of one host share memory.  The box
-    stays for the next run of this process.  `oversubscribe` as for `processes`.
+    take the time that they take on such an Ethernet; ranks of one host share memory.  The last two
+    clusters stay for the next run of this process.  `oversubscribe` as for `processes`.
     Raises ValueError for what cannot be; CommError where the machine cannot have hosts.
     """
 
@@ -46,10 +45,10 @@ class hosts(NamedTuple):
     def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
         """The values of a packed call on `ranks` ranks; see `course.worlds.run`."""
         nodes = self._nodes(ranks)
-        place = box(self.number, bits_per_s(self.rate))
-        world = {"homes": len(place.homes[0]), "nodes": nodes, "device": "cpu"}
+        cluster = cluster_for(self.number, bits_per_s(self.rate))
+        world = {"namespaces": len(cluster.of_host(0)), "nodes": nodes, "device": "cpu"}
         world = pack(join, (), world | {"timeout": timeout, "checked": checked})
-        workers = HostsWorkers(place, nodes)
+        workers = HostsWorkers(cluster, nodes)
         return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
 
     @property
@@ -61,15 +60,16 @@ class hosts(NamedTuple):
     def available():
         """None if this machine can have hosts in a box, else the reason why it cannot."""
         try:
-            Box(1, 10**9).close()
+            VirtualCluster(1, 10**9).close()
         except CommError as error:
             return str(error)
         return None
 
     def _nodes(self, ranks) -> list:
-        if not 1 <= self.number <= MOST_HOSTS or self.ranks_per_host < 1:
-            rule = f"a box holds 1 to {MOST_HOSTS} hosts of at least 1 rank"
-            raise ValueError(f"{rule}, not {self.number} of {self.ranks_per_host}")
+        whole = type(self.number) is int and type(self.ranks_per_host) is int
+        if not whole or not 1 <= self.number <= MOST_HOSTS or self.ranks_per_host < 1:
+            rule = f"a cluster has 1 to {MOST_HOSTS} hosts of at least 1 rank"
+            raise ValueError(f"{rule}, not {self.number!r} of {self.ranks_per_host!r}")
         nodes = [host for host in range(self.number) for _ in range(self.ranks_per_host)]
         if len(nodes) != ranks:
             each = f"{self.number} hosts x {self.ranks_per_host} ranks"
@@ -80,97 +80,85 @@ class hosts(NamedTuple):
 
 def bits_per_s(rate: str) -> int:
     """What a rate as `tc` writes it means."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]bit)", str(rate))
-    if not match or not float(match[1]):
-        raise ValueError(f'a rate is a number and kbit, mbit or gbit, as "100mbit", not {rate!r}')
-    return round(float(match[1]) * UNITS[match[2]])
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]bit)", str(rate), re.ASCII)
+    bits = float(match[1]) * UNITS[match[2]] if match else 0
+    if not RATES[0] <= bits <= RATES[1]:
+        rule = "a rate is a number and kbit, mbit or gbit, from 1kbit to 100gbit"
+        raise ValueError(f'{rule}, as "100mbit", not {rate!r}')
+    return round(bits)
 
 
-class Box:
-    """A box of hosts, and the process that holds it: it ends when `line` closes."""
+class VirtualCluster(HelperProgram):
+    """A cluster of hosts, held by a program that ends when `control`, our socket to it, closes."""
 
     def __init__(self, hosts: int, bits_per_s: int):
         if sys.platform != "linux":
             raise CommError(NONE + "they are network namespaces, which only Linux has")
-        self.line, theirs = socket.socketpair()
-        program = [sys.executable, "-P", pathlib.Path(ethernet.__file__), str(theirs.fileno())]
-        with theirs:
-            self.process = subprocess.Popen(
-                [*program, str(hosts), str(bits_per_s)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt of the notebook is not for the box
-            )
-        atexit.register(self.close)
-        self.spaces = []
-        try:
-            self.spaces = self._hear(hosts + 1)
-        finally:  # an interrupt, too
-            if not self.spaces:
-                self.close()
-        self.homes = [[*self.spaces[:-hosts], space] for space in self.spaces[-hosts:]]
+        self.hosts, self.lock, self.namespaces = hosts, threading.Lock(), []
+        surroundings = {"PATH": os.environ.get("PATH", "")}  # nothing of PYTHONPATH, PYTHONHOME
+        super().__init__(ethernet.__file__, hosts, bits_per_s, environment=surroundings)
+        self.control.settimeout(ANSWER_S)
+        self.namespaces += self._ask(b"", hosts + 1)
 
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
+    def of_host(self, host: int) -> list:
+        """The namespaces of a host, as open files: the user namespace of all, if any, and its own
+        network."""
+        if not self.namespaces:
+            raise CommError(NONE + "the process that holds them has ended")
+        return [*self.namespaces[: -self.hosts], self.namespaces[host - self.hosts]]
 
     def connection(self, host: int, other: int) -> list:
         """The two ends of a fresh connection over the Ethernet."""
-        with contextlib.suppress(BrokenPipeError):
-            self.line.sendall(ethernet.PAIR.pack(host, other))
-        return [socket.socket(fileno=fd) for fd in self._hear(2)]
+        with self.lock:
+            ends = self._ask(ethernet.PAIR.pack(host, other), 2)
+        return [socket.socket(fileno=fd) for fd in ends]
 
-    def _hear(self, most) -> list:
+    def _ask(self, request, most) -> list:
+        """The open files that answer a request.  Without them the cluster is of no further use:
+        an answer may still come, and would be taken for the next one."""
+        fds, why = [], b"the process that holds them has ended"
         try:
-            said, fds, *_ = socket.recv_fds(self.line, 4096, most, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError:
-            said, fds = b"", []
+            self.control.sendall(request)
+            said, fds, *_ = socket.recv_fds(self.control, 4096, most, socket.MSG_CMSG_CLOEXEC)
+            why = said or why
+        except TimeoutError:
+            why = b"the process that holds them does not answer"
+        except OSError:
+            pass
+        finally:  # an interrupt, too
+            if not fds:
+                self.close()
         if not fds:
-            why = said.decode() or "the process that holds them has ended"
-            raise CommError(NONE + why)
+            raise CommError(NONE + why.decode())
         return fds
 
     def close(self):
-        atexit.unregister(self.close)
-        self.line.close()
-        self.process.wait()
-        for space in self.spaces:
-            os.close(space)
+        """End the program, and let the namespaces go."""
+        super().close()
+        while self.namespaces:
+            os.close(self.namespaces.pop())
 
 
-_lock, _boxes = threading.Lock(), {}
-
-
-def box(hosts: int, bits_per_s: int) -> Box:
-    """The box of this process for so many hosts and such links."""
-    shape = hosts, bits_per_s
-    with _lock:
-        if shape in _boxes and not _boxes[shape].alive:
-            _boxes.pop(shape).close()
-        if shape not in _boxes:
-            _boxes[shape] = Box(*shape)
-        return _boxes[shape]
+cluster_for = Kept(VirtualCluster, most=2)
 
 
 class HostsWorkers(Workers):
-    """Ranks on the hosts of a box; `nodes`: the host of each."""
+    """Ranks on the hosts of a cluster; `nodes`: the host of each."""
 
-    def __init__(self, box, nodes):
+    def __init__(self, cluster, nodes):
         super().__init__()
-        self.box, self.nodes = box, nodes
+        self.cluster, self.nodes = cluster, nodes
 
     def pair(self, rank, other):
         host, far = self.nodes[rank], self.nodes[other]
-        return super().pair(rank, other) if host == far else self.box.connection(host, far)
+        return super().pair(rank, other) if host == far else self.cluster.connection(host, far)
 
-    def _start(self, rank, peers, more):
-        super()._start(rank, peers, more + self.box.homes[self.nodes[rank]])
+    def _start(self, rank, sockets, files):
+        super()._start(rank, sockets, files + self.cluster.of_host(self.nodes[rank]))
 
 
-def join(rank, fds, *, homes, **world):
-    """Enter the host of this rank, whose namespaces are the last `homes` of the open files `fds`,
-    and connect."""
-    ethernet.enter(fds[-homes:])
-    os.environ["GLOO_SOCKET_IFNAME"] = ethernet.INTERFACE
-    return connect(rank, fds[:-homes], **world)
+def join(rank, fds, *, namespaces, **world):
+    """Enter the host of this rank, whose `namespaces` are the last of the open files `fds`, and
+    connect."""
+    ethernet.enter(fds[-namespaces:])
+    return connect(rank, fds[:-namespaces], interface=ethernet.INTERFACE, **world)

@@ -1,68 +1,93 @@
-"""A second course of events of an imagined rank: what is begun runs on a clock of its own, one
-piece of work after another, while the rank goes on with its own."""
+"""An imagined rank's calls in the background: they run on a clock of their own, one after another,
+while the rank goes on with its own work."""
 
 import contextlib
 from collections import deque
 
 from greenlet import GreenletExit
 
-from course.worlds.simulator.coroutines import Fibre, plain_state
-from course.worlds.simulator.log import cause_of, pack_hold
-from course.worlds.simulator.rank import Died, Imagined
-from course.worlds.simulator.requests import Turn
+from course.worlds.simulator.context import RankDied
+from course.worlds.simulator.log import encode_cause, pack_wait
+from course.worlds.simulator.rank import SimulatedTransport
+from course.worlds.simulator.requests import TaskRequest
+from course.worlds.simulator.torch_state import set_initial_state
 
 
-class Sideline(Imagined):
-    """Beside the rank whose wire is `main`: the same rank to all others."""
+class SimulatedBackground(SimulatedTransport):
+    """The same rank to all others as `main`, the transport that it belongs to."""
 
-    def __init__(self, main, number):
+    def __init__(self, main):
+        self.tasks = TaskQueue(main.context)
         super().__init__(
-            main.rank, main.cluster, main.place, device=main.device, checked=main.checked,
-            slowness=main.slowness, dies_at=main.dies_at,
+            main.simulation, self.tasks.context, device=main.device, checked=main.checked,
+            meter=main.meter, trace=main.trace,
         )  # fmt: skip
-        self.main, self.number, self.lane = main, number, 1 + len(main.beside)
-        self.meter, self.trace, self.random = main.meter, main.trace, main.random
-        self.todo, self.idle, self.unheard, self.fibre = deque(), True, [], Fibre(self._live)
 
-    def submit(self, call) -> Turn:
-        """Do `call()` once all that was begun before is over; not before now."""
-        turn = Turn(call, self, self.main.time)
-        self.todo.append(turn)
-        self.unheard.append(turn)
-        if self.idle:
-            self.idle = False
-            self.cluster.ready.append(self)
-        return turn
+    @property
+    def transport(self) -> SimulatedTransport:
+        """What these calls reach the others by: itself."""
+        return self
 
-    def join(self, turn):
+    def submit(self, call) -> TaskRequest:
+        """Do `call()` once all that was submitted before is over; not before now."""
+        return self.tasks.add(call)
+
+    def join(self, request):
         """Block until it is over; then its value or error is known."""
-        self.main.wait(turn, "a wait for what it has begun")
-        turn.value, turn.error = turn.work.value, turn.work.error
-        if turn in self.unheard:
-            self.unheard.remove(turn)
+        self.tasks.join(request)
 
     def finish(self):
         """Wait for what nobody has waited for, and raise what went wrong in it."""
-        self.submit(super().finish)
-        for turn in list(self.unheard):
-            self.join(turn)
-            if turn.error:
-                raise turn.error
+        self.tasks.add(super().finish)
+        self.tasks.join_all()
 
-    def _live(self):
-        plain_state()
-        with contextlib.suppress(Died):
+
+class TaskQueue:
+    """Calls that a context of their own does, one after another, for the context `main`."""
+
+    def __init__(self, main):
+        self.main, self.pending, self.unjoined, self.idle = main, deque(), [], True
+        self.context = main.simulation.add_context(main.rank, main.processor, self._run)
+
+    def add(self, call) -> TaskRequest:
+        request = TaskRequest(call, self.context, self.main.time)
+        self.pending.append(request)
+        self.unjoined.append(request)
+        if self.idle:
+            self.idle = False
+            self.context.wake()
+        return request
+
+    def join(self, request):
+        if not request.done:
+            self.main.block(request, "a wait for what it has begun")
+        if request.at > self.main.time:
+            self.main.wait_until(request.at, request.cause)
+        request.value, request.error = request.task.value, request.task.error
+        if request in self.unjoined:
+            self.unjoined.remove(request)
+
+    def join_all(self):
+        for request in list(self.unjoined):
+            self.join(request)
+            if request.error:
+                raise request.error
+
+    def _run(self):
+        set_initial_state()
+        with contextlib.suppress(RankDied):
             while True:
-                while self.todo:
-                    self._do(self.todo.popleft())
+                while self.pending:
+                    self._do(self.pending.popleft())
                 self.idle = True
-                self.fibre.pause()
+                self.context.coroutine.pause()
 
-    def _do(self, turn):
-        if turn.begun > self.time:
-            self.holds += pack_hold(self.time, turn.begun, cause_of(self.main.number))
-            self.time = turn.begun
-        turn.work.run()
-        if isinstance(turn.work.error, (Died, GreenletExit, KeyboardInterrupt)):
-            raise turn.work.error
-        self.main.released(turn, self.time)
+    def _do(self, request):
+        context, task = self.context, request.task
+        if request.begun > context.time:
+            context.waits += pack_wait(context.time, request.begun, encode_cause(self.main.index))
+            context.time = request.begun
+        task.run()
+        if isinstance(task.error, RankDied | GreenletExit | KeyboardInterrupt):
+            raise task.error
+        request.complete(self.main, context.time)

@@ -1,96 +1,154 @@
-"""When ranks wait for what does not come: time-outs, and deadlocks told at once."""
+"""When ranks wait for what does not come: lost peers, time-outs, and deadlocks told at once."""
 
-from course.comm.errors import CommMismatch, CommTimeout, PeerLost, differing, listed
+from collections import Counter, defaultdict
+
+from course.comm.errors import CommMismatch, Deadlock, differing, listed, peer_lost, timed_out
 from course.comm.transport import in_background
-from course.worlds.simulator.requests import Receive, Turn
+from course.worlds.simulator.requests import Message, Receive, TaskRequest
 
 
-class Deadlock(CommTimeout):
-    """Ranks wait for one another, and nothing is under way that could change that."""
+class Watchdog:
+    """Which ranks of `simulation` have `ended`, and which of them are `lost`: they have failed.
 
+    `reported` are the lost ranks that each context has been told of; before `next_check`, in the
+    cluster's seconds, no time-out can be over.
+    """
 
-def hopeless(wire):
-    """The error that says why what a rank waits for can never be, if so."""
-    request, ranks = wire.request, wire.cluster.ranks
-    needs = request.needs
-    over = {peer for peer in needs - {wire.rank} if ranks[peer].ended}
-    newly_lost = {peer for peer in over if ranks[peer].lost} - wire.mourned
-    nobody_left = over and (not request.any_of or over == needs - {wire.rank})
-    if newly_lost or nobody_left and not wire.cluster.post.may_come(request):
-        wire.mourned |= newly_lost
-        return PeerLost(_absent(wire, newly_lost or over), newly_lost or over)
-    return None
+    def __init__(self, simulation, timeout):
+        self.simulation, self.timeout, self.next_check = simulation, timeout, timeout
+        self.ended, self.lost, self.reported = set(), set(), {}
+        self.last_calls, self.revoked = defaultdict(Counter), {}
 
+    @property
+    def waiting(self) -> list:
+        """The contexts that wait for something."""
+        return [context for context in self.simulation.contexts if context.request is not None]
 
-def _absent(wire, peers) -> str:
-    lost = any(wire.cluster.ranks[peer].lost for peer in peers)
-    many, verb = len(peers) > 1, ("was", "were") if lost else ("has", "have")
-    end = "lost" if lost else f"returned from {'their functions' if many else 'its function'}"
-    return f"{listed(peers)} {verb[many]} {end} while rank {wire.rank} was in {wire.doing}"
+    def rank_ended(self, rank, lost):
+        """A rank is no more: those who wait for it hear of it."""
+        self.ended.add(rank)
+        if lost:
+            self.lost.add(rank)
+        for context in self.waiting:
+            error = self.peer_lost_error(context)
+            if error:
+                context.fail(error, self.simulation.queue.now)
 
+    def peer_lost_error(self, context):
+        """The error that says why what a context waits for can never be, if so."""
+        request = context.request
+        needs = request.waits_for(self.lost) - {context.rank}
+        over, reported = needs & self.ended, self.reported.setdefault(context, set())
+        newly_lost = over & self.lost - reported
+        nobody_left = over and (not request.any_of or over == needs)
+        if newly_lost or nobody_left and not self._may_come(request):
+            reported |= newly_lost
+            peers = newly_lost or over
+            return peer_lost(peers, bool(peers & self.lost), context.rank, context.operation)
+        return None
 
-def time_out(cluster):
-    """End the waits whose time is over before the next event."""
-    next_event, waiting = cluster.agenda.times[0], cluster.waiting()
-    first = min((wire.since + cluster.timeout for wire in waiting), default=next_event)
-    if first >= next_event:
-        cluster.look_up = min(first, next_event + cluster.timeout)
-        return
-    for wire in waiting:
-        if wire.since + cluster.timeout <= first:
-            if wire.request.under_way(first):
-                wire.since = first
-            else:
-                waited = f"rank {wire.rank} waited {cluster.timeout:g} s in {wire.doing}"
-                wire.fail(CommTimeout(waited), first)
+    def revoke(self, key, sentence, at):
+        """A rank has left the call `key`, (group, number): who waits within it hears why."""
+        if key not in self.revoked:
+            self.revoked[key] = sentence
+            for context in self.waiting:
+                if context.request.envelope[:2] == key:
+                    context.fail(CommMismatch(sentence), at)
 
+    def stop_if_revoked(self, request):
+        """Raises CommMismatch if another rank has left the call that a request is a part of."""
+        if self.revoked and request.envelope[:2] in self.revoked:
+            raise CommMismatch(self.revoked[request.envelope[:2]])
 
-def break_deadlock(cluster):
-    """Nothing is under way and all ranks wait: say why on every one of them."""
-    waiting, now = cluster.waiting(), cluster.agenda.now
-    for wire in waiting:
-        calls = _calls_of_others(cluster, wire)
-        if calls and wire.request.needs - {wire.rank} <= calls.keys():
-            sentence = differing({wire.rank: str(wire.doing)} | calls)
-            for rank in (wire.rank, *calls):
-                cluster.ranks[rank].fail(CommMismatch(sentence), now)
+    def _may_come(self, request) -> bool:
+        return isinstance(request, Receive) and self.simulation.matcher.may_match(request)
+
+    def is_due(self, next_time) -> bool:
+        """Whether a time-out may be over before `next_time`."""
+        return self.timeout is not None and next_time > self.next_check
+
+    def time_out(self, next_time):
+        """End the waits whose time is over before the next event, which is at `next_time`."""
+        waiting = self.waiting
+        first = min((context.since + self.timeout for context in waiting), default=next_time)
+        if first >= next_time:
+            self.next_check = min(first, next_time + self.timeout)
             return
-    sentence = _circle(cluster, waiting)
-    for wire in waiting:
-        wire.fail(Deadlock(sentence), now)
+        late = [context for context in waiting if context.since + self.timeout <= first]
+        for context in late:
+            if context.request.in_flight(first):
+                context.since = first
+        late = [context for context in late if context.since != first]
+        if not any(self._tell_mismatch(context, first) for context in late):
+            for context in late:
+                context.fail(timed_out(context.rank, self.timeout, context.operation), first)
+
+    def break_deadlock(self):
+        """Nothing is under way and all ranks wait: say why on every one of them."""
+        waiting, now = self.waiting, self.simulation.queue.now
+        if not any(self._tell_mismatch(context, now) for context in waiting):
+            sentence = self._wait_cycle(waiting)
+            for context in waiting:
+                context.fail(Deadlock(sentence), now)
+
+    def _tell_mismatch(self, context, at) -> bool:
+        """Whether those that a context waits for are in collective calls, and wait for its rank
+        there: then its answer to these is what it waits for."""
+        waiting = self._waiting_in_calls(context) if _is_plain(context.request) else {}
+        needs = context.request.waits_for(self.lost) - {context.rank}
+        if not needs or not needs <= waiting.keys():
+            return False
+        labels = {context.rank: str(context.operation)}
+        for key in {waiting[peer] for peer in needs}:
+            roll_call, (group, number) = self.simulation.roll_calls[key], key
+            labels |= {rank: text.partition("\n")[0] for rank, text in roll_call.texts.items()}
+            self.last_calls[context.rank][group] = number
+            roll_call.answer(context, f"{context.operation}\n")
+            if roll_call.done:
+                del self.simulation.roll_calls[key]
+        context.fail(CommMismatch(differing(labels)), at)
+        return True
+
+    def _waiting_in_calls(self, context) -> dict:
+        """{rank: call} of the ranks that wait in collective calls for the rank of a context."""
+        calls = {}
+        for key, roll_call in self.simulation.roll_calls.items():
+            if in_background(key[0]) or context.rank in roll_call.texts:  # it may still answer
+                continue
+            if context.rank in roll_call.members:
+                calls |= dict.fromkeys(roll_call.texts, key)
+        return calls
+
+    def _wait_cycle(self, waiting) -> str:
+        """Who waits for whom in which call, round a cycle of the wait-for graph."""
+        context, seen = waiting[0], []
+        while context not in seen:
+            seen.append(context)
+            context = self._waits_for(context)
+        cycle = seen[seen.index(context) :]
+        told = "; ".join(
+            f"rank {c.rank} waits for {listed(c.request.waits_for(self.lost))} in {c.operation}"
+            for c in cycle
+        )
+        others = len(waiting) - len(cycle)
+        return told + (f"; {others} more wait for these" if others else "")
+
+    def _waits_for(self, context):
+        """The context that another one waits for: of the same layer of background if that waits."""
+        if isinstance(context.request, TaskRequest):
+            return context.request.context
+        needs = context.request.waits_for(self.lost) - {context.rank} or {context.rank}
+        other = min(needs, key=lambda peer: (peer in self.ended, peer))
+        layer, theirs = self._contexts_of(context.rank).index(context), self._contexts_of(other)
+        alike = theirs[layer] if 0 < layer < len(theirs) else theirs[0]
+        return alike if alike.request else theirs[0]
+
+    def _contexts_of(self, rank) -> list:
+        return [context for context in self.simulation.contexts if context.rank == rank]
 
 
-def _calls_of_others(cluster, wire) -> dict:
-    """The collective calls in which others wait for a rank that waits for a plain message."""
-    request, calls = wire.request, {}
-    if not (wire.checked and isinstance(request, Receive)) or request.envelope.call:
-        return {}
-    for (group, call), sharing in cluster.shares.items():
-        if in_background(group):  # its rank may still send
-            continue
-        if wire.rank in sharing.members and call > wire.entered.get(group, 0):
-            calls |= {peer: text.partition("\n")[0] for peer, text in sharing.said.items()}
-    return {peer: call for peer, call in calls.items() if cluster.ranks[peer].request is not None}
-
-
-def _circle(cluster, waiting) -> str:
-    """Who waits for whom in which call, round a circle."""
-    wire, seen = waiting[0], []
-    while wire not in seen:
-        seen.append(wire)
-        wire = _awaited(cluster, wire)
-    circle = seen[seen.index(wire) :]
-    told = "; ".join(f"rank {w.rank} waits for {listed(w.request.needs)} in {w.doing}"
-                     for w in circle)  # fmt: skip
-    others = len(waiting) - len(circle)
-    return told + (f"; {others} more wait for these" if others else "")
-
-
-def _awaited(cluster, wire):
-    """The course of events that another one waits for: beside the rank's own if that one is."""
-    if isinstance(wire.request, Turn):
-        return wire.request.doer
-    needs = wire.request.needs - {wire.rank} or {wire.rank}
-    other = cluster.ranks[min(needs, key=lambda peer: (cluster.ranks[peer].ended, peer))]
-    alike = [beside for beside in other.beside if beside.lane == wire.lane and beside.request]
-    return alike[0] if alike else other
+def _is_plain(request) -> bool:
+    """Whether, in checked mode, a request is a message outside of all collectives."""
+    if isinstance(request, Message):
+        return request.synchronous
+    return isinstance(request, Receive) and request.owner.checked and not request.envelope.call

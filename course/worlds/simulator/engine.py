@@ -1,184 +1,213 @@
-"""An imagined cluster at work: ranks run until all of them wait, then time moves on."""
+"""A run on an imagined cluster: ranks run until all of them wait, then time moves on."""
 
 import contextlib
+import functools
 import gc
 import math
 from collections import deque
 
 import cloudpickle
-from greenlet import GreenletExit
-from torch.autograd import Variable
+from greenlet import GreenletExit, getcurrent
 
 from course.comm.communicator import Communicator
-from course.comm.errors import PeerLost
+from course.comm.errors import CommTimeout, PeerLost
+from course.comm.trace import Meter
 from course.worlds.pickling import Failure, pack_result
-from course.worlds.simulator.background_rank import Sideline
-from course.worlds.simulator.coroutines import keeping_state, plain_state
-from course.worlds.simulator.deadlock import break_deadlock, hopeless, time_out
-from course.worlds.simulator.flows import Agenda
-from course.worlds.simulator.log import Ledger
-from course.worlds.simulator.matching import Post
-from course.worlds.simulator.op_counter import Counter, outside
-from course.worlds.simulator.random_state import Chance
-from course.worlds.simulator.rank import Died, Imagined
+from course.worlds.simulator.background_rank import SimulatedBackground
+from course.worlds.simulator.context import Context, Processor, RankDied
+from course.worlds.simulator.deadlock import Watchdog
+from course.worlds.simulator.events import EventQueue
+from course.worlds.simulator.matching import Matcher
+from course.worlds.simulator.op_counter import OpCounter, user_traceback
+from course.worlds.simulator.random_state import PerRankRandom
+from course.worlds.simulator.rank import SimulatedTransport
+from course.worlds.simulator.real_time import LimitReached
+from course.worlds.simulator.torch_state import BackwardEngine, keep_state, set_initial_state
 
 
-class Clockwork:
-    """One run of a packed `call` on `ranks` ranks of a `world`."""
+class Simulation:
+    """One run of a packed `call` on `ranks` ranks of a `world`; `supervisor` hears of their ends.
 
-    def __init__(self, world, ranks, call, *, timeout, checked, traced):
-        self.world, self.call, self.timeout = world, call, timeout
-        self.events = list if traced else lambda: None
-        self.seed, self.jitter, self.routes = world.seed, world.jitter, world.routes
-        self.agenda, self.ready, self.shares, self.running = Agenda(), deque(), {}, None
-        self.ledger, self.look_up, self.living = Ledger(), timeout, ranks
-        self.post = Post(self.agenda, self.ledger)
-        for link in self.routes.links.values():
+    `contexts` are in the order of their numbers in the log: the ranks' own come first.
+    """
+
+    def __init__(self, world, ranks, call, supervisor, *, timeout, checked, traced):
+        self.world, self.call, self.supervisor = world, call, supervisor
+        self.queue, self.ready, self.running = EventQueue(), deque(), None
+        self.matcher, self.watchdog = Matcher(self.queue), Watchdog(self, timeout)
+        self.random, self.roll_calls, self.contexts = PerRankRandom(self), {}, []
+        for link in world.routes.links.values():
             link.flows.clear()  # of a run that was interrupted
-        self.chance = Chance(self.whose)
-        self.counter = Counter(self._charge, self.chance.claim)
-        places = world.placement[:ranks]
-        self.devices = [self.routes.graph.nodes[place]["device"] for place in places]
-        self.nodes = [self.routes.graph.nodes[place].get("server", place) for place in places]
-        self.ranks = [
-            Imagined(rank, self, place, device=world.device, checked=checked,
-                     slowness=world.slow.get(rank, 1.0), dies_at=world.dead.get(rank, math.inf))
-            for rank, place in enumerate(places)
-        ]  # fmt: skip
-        self.courses = list(self.ranks)  # of events; a rank has more of them if it begins calls
+        self.transports = [self._transport(rank, checked, traced) for rank in range(ranks)]
 
-    def sideline(self, wire):
-        """A second course of events beside that of `wire`."""
-        self.courses.append(Sideline(wire, len(self.courses)))
-        return self.courses[-1]
+    def _transport(self, rank, checked, traced) -> SimulatedTransport:
+        world, trace = self.world, [] if traced else None
+        device = world.routes.graph.nodes[world.placement[rank]]["device"]
+        slowdown, seed = world.slow.get(rank, 1.0), f"{world.seed} {rank}"
+        processor = Processor(device, slowdown, world.jitter, seed)
+        context = self.add_context(rank, processor, functools.partial(self._run_rank, rank))
+        options = {"device": world.device, "checked": checked, "meter": Meter(), "trace": trace}
+        return SimulatedTransport(self, context, **options)
 
-    def whose(self):
+    def add_context(self, rank, processor, body) -> Context:
+        dies_at = self.world.dead.get(rank, math.inf)
+        self.contexts.append(Context(self, rank, len(self.contexts), processor, dies_at, body))
+        return self.contexts[-1]
+
+    def add_background(self, transport) -> SimulatedBackground:
+        return SimulatedBackground(transport)
+
+    def route(self, src, dst):
+        """The links between two ranks."""
+        return self.world.routes.route(self.world.placement[src], self.world.placement[dst])
+
+    @property
+    def current_rank(self):
         """The number of the rank that is running, None between them."""
         return None if self.running is None else self.running.rank
 
-    def run(self, watch):
-        """Let all ranks live; `watch` hears of their results and failures."""
-        self.watch, engine = watch, Variable._execution_engine
-        Variable._execution_engine = Engine(engine, self)
-        try:
-            with self.chance.apart(), rare_collections():
-                keeping_state(self._run)
-        finally:
-            Variable._execution_engine = engine
+    def run(self):
+        """Let all ranks live."""
+        counter = OpCounter(self)
+        with self.random.isolated(), _rare_collections(), BackwardEngine(self, counter):
+            keep_state(functools.partial(self._run, counter))
 
-    def _run(self):
-        with self.counter:
+    def _run(self, counter):
+        with counter:
             try:
-                self.ready.extend(self.ranks)
-                for wire in self.ranks:
-                    if wire.dies_at < math.inf:
-                        self.agenda.at(wire.dies_at, self._strike, wire)
-                while self.living:
+                self.ready.extend(self.contexts)
+                for context in self.contexts:
+                    if context.dies_at < math.inf:
+                        self.queue.schedule(context.dies_at, Death(context))
+                while len(self.watchdog.ended) < len(self.transports):
                     self._step()
             finally:
-                for wire in self.courses:
-                    self.running = wire
-                    wire.fibre.end()
+                for context in self.contexts:
+                    self.ready.clear()
+                    self.running = context
+                    context.coroutine.end()
                 self.running = None
 
     def _step(self):
         """Let every rank run that can; then move on to the next event."""
-        agenda, flows = self.agenda, self.post.flows
-        ready = self.ready
-        while ready:
-            self.running = wire = ready.popleft()
-            wire.fibre.resume()
+        while self.ready:
+            self.running = self.ready.popleft()
+            self.running.coroutine.resume()
             self.running = None
-        if flows.touched and not (agenda.times and agenda.times[0] <= agenda.now):
-            flows.settle()
-        if not agenda.times:
-            break_deadlock(self)
-        elif self.timeout is not None and agenda.times[0] > self.look_up:
-            time_out(self)
+        queue, flows = self.queue, self.matcher.flows
+        next_time = queue.next_time
+        if flows.changed and (next_time is None or next_time > queue.now):
+            flows.recompute_rates()
+            next_time = queue.next_time
+        if next_time is None:
+            self.watchdog.break_deadlock()
+        elif self.watchdog.is_due(next_time):
+            self.watchdog.time_out(next_time)
         else:
-            agenda.advance()
-            self.post.sort()
+            queue.advance()
+            if self.matcher.dirty:
+                self.matcher.match_any_source()
 
-    def live(self, wire):
+    def switch(self):
+        """Let the next rank run that can; time move on if there is none.
+
+        A rank that has not begun yet is begun by `_step`: a coroutine takes over the depth of the
+        stack of the one that begins it.
+        """
+        ready = self.ready
+        if ready and ready[0].coroutine.greenlet:
+            context = self.running = ready.popleft()
+            context.coroutine.greenlet.switch()
+        else:
+            getcurrent().parent.switch()
+
+    def _run_rank(self, rank):
         """The life of one rank."""
-        plain_state()
-        kind = "failure"
+        set_initial_state()
+        transport, context, kind = self.transports[rank], self.contexts[rank], "failure"
         try:
-            comm = Communicator(wire, range(len(self.ranks)), self.nodes)
+            ranks = range(len(self.transports))
+            comm = Communicator(transport, ranks, self.world.nodes[: len(ranks)])
             fn, args, kwargs = cloudpickle.loads(self.call)
-            value = pack_result(wire.rank, fn(comm, *args, **kwargs))
+            value = pack_result(rank, fn(comm, *args, **kwargs))
             comm.finish()
             kind = "result"
         except (GreenletExit, KeyboardInterrupt):  # the run is over
             raise
-        except Died:
-            value = _death(wire)
+        except LimitReached as error:
+            self._hear(rank, _endless(context, error))
+            raise
+        except RankDied:
+            value = _death(context)
         except BaseException as error:  # a rank that calls sys.exit() has failed too
-            value = Failure.of(wire.rank, outside(error))._replace(when=wire.time)
-        wire.lost = kind == "failure"
-        self.watch.handle([(wire.rank, kind, (value, wire.trace or []))])
-        self.agenda.at(wire.time, self._ended, wire)
+            value = _failure(context, error)
+        self._hear(rank, value, kind)
+        self.queue.schedule(context.time, End(self, rank, kind == "failure"))
 
-    def _charge(self, operation, flops, nbytes):
+    def _hear(self, rank, value, kind="failure"):
+        self.supervisor.handle([(rank, kind, (value, self.transports[rank].trace or []))])
+
+    def rank_ended(self, rank, lost):
+        """A rank is no more, nor what it has begun; what a lost rank has on its way never comes."""
+        for context in self.contexts:
+            if context.rank == rank:
+                context.request = None
+                if context in self.ready:
+                    self.ready.remove(context)
+        if lost:
+            self.matcher.drop_all(rank, self.transports)
+        self.watchdog.rank_ended(rank, lost)
+
+    def charge(self, operation, flops, nbytes):
         """The rank that is running has done something."""
-        wire = self.running
-        if wire is not None:
-            self.ranks[wire.rank].flops += flops
-            self.ranks[wire.rank].computed_bytes += nbytes
-            device = self.devices[wire.rank]
-            wire.compute(self.world.charge(operation, flops, nbytes, device))
-
-    def waiting(self) -> list:
-        return [wire for wire in self.courses if wire.request is not None]
-
-    def _strike(self, wire):
-        if wire.request is not None:
-            wire.fail(Died(), self.agenda.now)
-
-    def _ended(self, wire):
-        """A rank is no more: those who wait for it hear of it."""
-        wire.ended, self.living = True, self.living - 1
-        self._stop_beside(wire)
-        if wire.lost:
-            for message in [m for other in self.courses for m in other.outgoing]:
-                if message.came is None and wire.rank in (message.src.rank, message.dst.rank):
-                    self.post.cut(message)
-        for other in self.waiting():
-            error = hopeless(other)
-            if error:
-                other.fail(error, self.agenda.now)
-
-    def _stop_beside(self, wire):
-        for companion in wire.beside:
-            companion.request = None
-            if companion in self.ready:
-                self.ready.remove(companion)
-            self._stop_beside(companion)
+        context = self.running
+        if context is not None:
+            processor = context.processor
+            processor.flops += flops
+            processor.computed_bytes += nbytes
+            seconds = self.world.charge(operation, flops, nbytes, processor.device)
+            context.live_until(context.time + processor.seconds(seconds))
 
 
-class Engine:
-    """torch's engine of backward passes, where each pass of a rank runs apart."""
+class Death:
+    """The event that a rank dies."""
 
-    def __init__(self, engine, cluster):
-        self._engine, self._cluster = engine, cluster
+    def __init__(self, context):
+        self.context = context
 
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    def run_backward(self, *args, **kwargs):
-        wire, run = self._cluster.running, self._engine.run_backward
-        if wire is None:
-            return run(*args, **kwargs)
-        return wire.fibre.backward(lambda: run(*args, **kwargs), self._cluster.counter)
+    def happen(self):
+        if self.context.request is not None:
+            self.context.fail(RankDied(), self.context.simulation.queue.now)
 
 
-def _death(wire) -> Failure:
-    error = PeerLost(f"rank {wire.rank} died at {wire.time:g} s, as its world has it")
-    return Failure.of(wire.rank, error)._replace(severity=0, trace=None, when=wire.time)
+class End:
+    """The event that a rank has returned, or is lost."""
+
+    def __init__(self, simulation, rank, lost):
+        self.simulation, self.rank, self.lost = simulation, rank, lost
+
+    def happen(self):
+        self.simulation.rank_ended(self.rank, self.lost)
+
+
+def _failure(context, error) -> Failure:
+    return Failure.of(context.rank, user_traceback(error))._replace(when=context.time)
+
+
+def _endless(context, error) -> Failure:
+    """Of a rank that was running when the limit was reached: where it was."""
+    limit = f"{error.limit_s:g} s of real time"
+    told = CommTimeout(f"rank {context.rank} was still running after {limit}")
+    return _failure(context, told.with_traceback(error.__traceback__))._replace(severity=0)
+
+
+def _death(context) -> Failure:
+    error = PeerLost(f"rank {context.rank} died at {context.time:g} s, as its world has it")
+    return Failure.of(context.rank, error)._replace(severity=0, trace=None, when=context.time)
 
 
 @contextlib.contextmanager
-def rare_collections():
+def _rare_collections():
     """Millions of messages are no garbage: looking for some among them again and again would take
     as long as all the rest."""
     before = gc.get_threshold()

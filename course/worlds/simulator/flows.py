@@ -1,4 +1,4 @@
-"""Flows over shared links: start them, share every link fairly among them, learn when they end.
+"""Flows over shared links: begin them, share every link fairly among them, end them.
 
 The rates are max-min fair: no flow could go faster without slowing one that is no faster.  When a
 flow begins or ends, only the flows that it shares links with, directly or through others, are
@@ -6,38 +6,17 @@ given new rates; a flow that has its links to itself is given its rate at once.
 """
 
 import heapq
-from typing import NamedTuple
 
-NEVER = -1.0
 ROUNDING = 1 + 1e-12  # shares that differ by less are the same
 
 
-class Agenda:
-    """What will happen, in the order of time; what happens at the same time, in that of asking."""
-
-    def __init__(self):
-        self.now, self.times, self.acts = 0.0, [], {}
-
-    def at(self, time_s: float, act, what):
-        """Call `act(what)` at `time_s`, unless `what.entry` is another time by then."""
-        acts = self.acts.get(time_s)
-        if acts is None:
-            acts = self.acts[time_s] = []
-            heapq.heappush(self.times, time_s)
-        acts.append((act, what))
-
-    def advance(self):
-        """Move on to the next time at which something happens, and let all of it happen."""
-        self.now = now = heapq.heappop(self.times)
-        for act, what in self.acts.pop(now):
-            if what.entry is None or what.entry == now:  # else it was put off
-                act(what)
-
-
 class Link:
-    """One direction of a cable or bus."""
+    """One direction of a cable or bus, and the flows over it.
 
-    __slots__ = ("name", "latency_s", "bytes_per_s", "number", "flows", "room", "open")
+    `spare` bytes a second and `unfixed` flows are left while rates are computed.
+    """
+
+    __slots__ = ("name", "latency_s", "bytes_per_s", "number", "flows", "spare", "unfixed")
 
     def __init__(self, name, latency_s, bytes_per_s, number=0):
         self.name, self.latency_s, self.bytes_per_s, self.flows = name, latency_s, bytes_per_s, {}
@@ -50,85 +29,98 @@ class Link:
 NOWHERE = Link(("here", "here"), 0.0, float("inf"))
 
 
-class Route(NamedTuple):
-    """The links between two devices, their latencies together, the narrowest of them."""
+class Route:
+    """The links between two devices, the sum of their latencies, the narrowest of them."""
 
-    links: tuple
-    latency_s: float
-    narrowest: Link
+    __slots__ = ("links", "latency_s", "bottleneck")
 
-    @classmethod
-    def over(cls, links):
-        narrowest = min(links, key=lambda link: link.bytes_per_s, default=NOWHERE)
-        return cls(tuple(links), sum(link.latency_s for link in links), narrowest)
+    def __init__(self, links):
+        self.links, self.latency_s = tuple(links), sum(link.latency_s for link in links)
+        self.bottleneck = min(links, key=lambda link: link.bytes_per_s, default=NOWHERE)
 
 
 class Flow:
-    """So many bytes on their way over a route; `bottleneck` is the link that sets its rate."""
+    """So many bytes on their way over a route; `bottleneck` is the link that sets its rate.
 
-    rate, entry, began, settled = 0.0, None, NEVER, 0
+    `left` bytes were left at `since`; the last one is through at `due`.
+    """
 
-    def __init__(self, route, nbytes):
-        self.route, self.left, self.bottleneck = route, nbytes, route.narrowest
+    __slots__ = (
+        "flows", "message", "route", "left", "bottleneck", "rate", "began", "since", "due", "round"
+    )  # fmt: skip
+
+    def __init__(self, flows, message, route, nbytes):
+        self.flows, self.message, self.route, self.left = flows, message, route, nbytes
+        self.bottleneck, self.rate, self.round = route.bottleneck, 0.0, 0
+        self.began = self.since = flows.queue.now
+        self.due = None
+
+    def happen(self):
+        """The last byte is through."""
+        flows = self.flows
+        flows.remove(self)
+        flows.receiver.arrive(self.message, self)
 
 
 class Flows:
-    """All flows under way; `ended(flow)` is called when the last byte of one is through."""
+    """All flows under way; `receiver.arrive(message, flow)` is called when one has ended."""
 
-    def __init__(self, agenda, ended):
-        self.agenda, self.ended, self.touched, self.round = agenda, ended, {}, 0
+    def __init__(self, queue, receiver):
+        self.queue, self.receiver, self.changed, self.round = queue, receiver, {}, 0
 
-    def begin(self, flow):
-        """Let the bytes flow from now on."""
-        flow.began = flow.since = now = self.agenda.now
-        alone = True
-        for link in flow.route[0]:
+    def begin(self, message, route, nbytes) -> Flow:
+        """Let the bytes of a message flow from now on."""
+        flow, alone = Flow(self, message, route, nbytes), True
+        for link in route.links:
             if link.flows:
                 alone = False
             link.flows[flow] = None
         if alone:
-            flow.rate = rate = flow.bottleneck.bytes_per_s
-            flow.entry = end = now + flow.left / rate
-            self.agenda.at(end, self.end, flow)
+            flow.rate = rate = route.bottleneck.bytes_per_s
+            flow.due = due = flow.began + nbytes / rate
+            self.queue.schedule(due, flow)
         else:
-            flow.entry = NEVER
-            self.touched.update(dict.fromkeys(flow.route.links))
+            self.changed.update(dict.fromkeys(route.links))
+        return flow
 
-    def end(self, flow):
-        flow.entry = NEVER
-        self.drop(flow)
-        self.ended(flow)
-
-    def drop(self, flow):
+    def remove(self, flow):
         """Take a flow from its links, which leaves more of them to the others."""
-        for link in flow.route[0]:
+        for link in flow.route.links:
             del link.flows[flow]
             if link.flows:
-                self.touched[link] = None
+                self.changed[link] = None
 
-    def settle(self):
+    def cancel(self, flow):
+        """Stop a flow on its way."""
+        self.remove(flow)
+        if flow.due is not None:
+            self.queue.cancel(flow.due, flow)
+
+    def recompute_rates(self):
         """Give new rates to all flows that the beginnings and ends since the last time concern.
 
-        Water rises in all their links; the link with the smallest share for each of its flows is
-        full first, and those flows have their rates.  Source: Bertsekas & Gallager, section 6.5.2.
+        Progressive filling: the rates of all flows grow alike; the link with the smallest share for
+        each of its flows is full first, and those flows have their rates.  Source: Bertsekas &
+        Gallager, section 6.5.2.
         """
         self.round += 1
         links = self._concerned()
         for link in links:
-            link.room, link.open = link.bytes_per_s, len(link.flows)
-        order = [(link.room / link.open, n, link) for n, link in enumerate(links) if link.open]
+            link.spare, link.unfixed = link.bytes_per_s, len(link.flows)
+        order = [(link.spare / link.unfixed, n, link)
+                 for n, link in enumerate(links) if link.unfixed]  # fmt: skip
         heapq.heapify(order)
         while order:
             share, n, link = heapq.heappop(order)
-            if link.open and link.room / link.open > share * ROUNDING:  # its other flows got less
-                heapq.heappush(order, (link.room / link.open, n, link))
-            elif link.open:
+            if link.unfixed and link.spare / link.unfixed > share * ROUNDING:  # others got less
+                heapq.heappush(order, (link.spare / link.unfixed, n, link))
+            elif link.unfixed:
                 self._fill(link, share)
-        self.touched.clear()
+        self.changed.clear()
 
     def _concerned(self) -> list:
-        """The touched links, and all that share flows with them."""
-        found = dict.fromkeys(self.touched)
+        """The changed links, and all that share flows with them."""
+        found = dict.fromkeys(self.changed)
         todo, seen = list(found), set()
         while todo:
             for flow in todo.pop().flows:
@@ -140,19 +132,21 @@ class Flows:
         return list(found)
 
     def _fill(self, full, share):
-        """The open flows of a full link get `share` of all their links."""
+        """The flows of a full link whose rates are not fixed yet get `share` of all their links."""
         for flow in full.flows:
-            if flow.settled != self.round:
-                flow.settled, flow.bottleneck = self.round, full
+            if flow.round != self.round:
+                flow.round, flow.bottleneck = self.round, full
                 for link in flow.route.links:
-                    link.room -= share
-                    link.open -= 1
+                    link.spare -= share
+                    link.unfixed -= 1
                 if share != flow.rate:
                     self._change(flow, share)
 
     def _change(self, flow, rate):
-        now = self.agenda.now
+        now, before = self.queue.now, flow.due
         flow.left = max(0.0, flow.left - flow.rate * (now - flow.since))
-        flow.since, flow.rate = now, rate
-        flow.entry = now + flow.left / rate
-        self.agenda.at(flow.entry, self.end, flow)
+        flow.since, flow.rate, flow.due = now, rate, now + flow.left / rate
+        if flow.due != before:
+            if before is not None:
+                self.queue.cancel(before, flow)
+            self.queue.schedule(flow.due, flow)

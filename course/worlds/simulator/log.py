@@ -7,39 +7,42 @@ import numpy
 
 MESSAGE = numpy.dtype([("src", "i4"), ("dst", "i4"), ("bottleneck", "i4"), ("bytes", "i8"),
                        ("sent", "f8"), ("began", "f8"), ("came", "f8")])  # fmt: skip
-HOLD = numpy.dtype([("start", "f8"), ("end", "f8"), ("cause", "i4")])
-pack_message, pack_hold = struct.Struct("=iiiqddd").pack, struct.Struct("=ddi").pack
+WAIT = numpy.dtype([("start", "f8"), ("end", "f8"), ("cause", "i4")])
+pack_message, pack_wait = struct.Struct("=iiiqddd").pack, struct.Struct("=ddi").pack
 
 NOTHING = -1  # the cause of waiting in vain
+NO_FLOW = -1.0  # `began` of a message without bytes, or to oneself
 DST = struct.Struct("=i")
 
 
-def cause_of(course: int) -> int:
-    """The cause of a wait for another course of events; else it is the number of a message."""
-    return -2 - course
+def encode_cause(context: int) -> int:
+    """The cause of a wait for another context; a cause ≥ 0 is the number of a message."""
+    return -2 - context
 
 
-course_of = cause_of  # and back again
+def decode_cause(cause: int) -> int:
+    """The context that was waited for."""
+    return -2 - cause
 
 
-class Ledger:
-    """The rows of one run; the names of `src` and `dst` are the numbers of courses of events."""
+class MessageLog:
+    """The rows of one run; `src` and `dst` are the numbers of contexts."""
 
     def __init__(self):
         self.rows, self.count = bytearray(), 0
 
-    def note(self, message) -> int:
+    def add(self, message, dst, bottleneck, began) -> int:
         """Write down a message that has come; its number."""
         self.rows += pack_message(
-            message.src.number, message.dst.number, message.bottleneck.number, message.nbytes,
-            message.sent, message.began, message.came,
+            message.src.context.index, dst, bottleneck.number, message.envelope[4],
+            message.sent, began, message.came,
         )  # fmt: skip
         self.count += 1
         return self.count - 1
 
-    def received(self, message, owner):
-        """It was for another course of events of its receiver."""
-        DST.pack_into(self.rows, message.cause * MESSAGE.itemsize + DST.size, owner.number)
+    def readdress(self, number, context):
+        """Message `number` was received by another context of the rank that it was sent to."""
+        DST.pack_into(self.rows, number * MESSAGE.itemsize + DST.size, context)
 
     @property
     def messages(self):

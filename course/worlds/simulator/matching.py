@@ -4,193 +4,203 @@ A message pays the latency of its route once, then flows over it at its fair sha
 It is sent whether or not its receive is there.
 """
 
-import torch
+import math
 
-from course.comm.errors import CommMismatch, differing
-from course.worlds.simulator.flows import NEVER, Flows
-from course.worlds.simulator.requests import Receive
+from course.comm.errors import CommMismatch, refusal
+from course.worlds.simulator.flows import Flows
+from course.worlds.simulator.log import NO_FLOW, MessageLog
+from course.worlds.simulator.torch_state import uncounted
 
-UNCOUNTED = torch._C._DisableTorchDispatch  # what the cluster copies is no rank's work
 
-
-class Post:
-    """Messages that nobody has claimed yet, and receives that wait for one.
+class Matcher:
+    """Unexpected messages, for which there is no receive yet, and posted receives, for which there
+    is no message yet.
 
     A key is (dst, src, group, call, tag), a box the same without the source.  While a box has a
-    receive from anyone, all that is posted after it stands in line behind it.
+    receive from any source, all receives that are posted after it stand in line behind it.  A dirty
+    box is one in which such receives may be served.
     """
 
-    def __init__(self, agenda, ledger):
-        self.agenda, self.ledger, self.flows = agenda, ledger, Flows(agenda, self._arrive)
-        self.unclaimed, self.expected, self.lines, self.stirred = {}, {}, {}, {}
+    def __init__(self, queue):
+        self.queue, self.log, self.flows = queue, MessageLog(), Flows(queue, self)
+        self.unexpected, self.posted, self.any_source, self.dirty = {}, {}, {}, {}
 
     def send(self, message):
         """Let a message go, at its sender's time."""
-        dst, src, envelope = message.dst, message.src, message.envelope
-        message.key = key = (dst.rank, src.rank, envelope[0], envelope[1], envelope[2])
-        receive = _first(self.expected, key)
-        if receive is None:
-            self.unclaimed.setdefault(key, []).append(message)
+        src, key = message.src, message.key
+        src.outgoing[message] = None  # no flow yet
+        if key in self.posted:
+            self._bind(message, _take(self.posted, key))
+        elif key in self.unexpected:
+            self.unexpected[key].append(message)
         else:
-            self._claim(message, receive)
-        src.outgoing[message] = None
-        if src is dst:
-            return self._arrive(message)
-        act = self.flows.begin if message.nbytes else self._arrive
-        self.agenda.at(message.sent + message.route.latency_s, act, message)
-
-    def post(self, receive):
-        """Claim a message, or wait for one to come."""
-        envelope, dst = receive.envelope, receive.owner.rank
-        box = (dst, envelope[0], envelope[1], envelope[2])
-        if len(receive.sources) > 1 or box in self.lines:
-            receive.key = box
-            self.lines.setdefault(box, []).append(receive)
-            return self.agenda.at(receive.posted, self._stir, receive)
-        receive.key = key = (dst, receive.sources[0], envelope[0], envelope[1], envelope[2])
-        message = _first(self.unclaimed, key)
-        if message is None:
-            self.expected.setdefault(key, []).append(receive)
+            self.unexpected[key] = [message]
+        if key[0] == src.rank:
+            self.arrive(message)
         else:
-            self._claim(message, receive)
+            self.queue.schedule(message.sent + src.routes[key[0]].latency_s, message)
 
-    def withdraw(self, receive):
+    def receive(self, receive):
+        """Take a message that is there already, or wait for one to come."""
+        if len(receive.sources) > 1 or self.any_source and receive.box in self.any_source:
+            self.any_source.setdefault(receive.box, []).append(receive)
+            return self.queue.schedule(receive.posted, receive)
+        key = receive.key
+        if key in self.unexpected:
+            self._bind(_take(self.unexpected, key), receive)
+        elif key in self.posted:
+            self.posted[key].append(receive)
+        else:
+            self.posted[key] = [receive]
+
+    def cancel(self, receive):
         """Wait no more with `receive`; a message that was to land there is free again."""
         message = receive.message
         if message is not None and not receive.done:
             message.receive = None
-            self.unclaimed.setdefault(message.key, []).insert(0, message)
-        for waiting in (self.expected, self.lines):
-            _remove(waiting, receive)
+            self.unexpected.setdefault(message.key, []).insert(0, message)
+        _remove(self.posted, receive.key, receive)
+        _remove(self.any_source, receive.box, receive)
 
-    def cut(self, message):
-        """One end of a message is lost before its last byte has come."""
-        if message.entry == NEVER:  # the other end was lost before
-            return
-        message.entry = NEVER
-        if message.began != NEVER:
-            self.flows.drop(message)
+    def drop_all(self, rank, transports):
+        """A rank is lost: what is on its way from it or to it never comes."""
+        todo = list(transports)
+        while todo:
+            transport = todo.pop()
+            todo += transport.backgrounds
+            for message in transport.outgoing:
+                if message.came is None and rank in (message.dst, message.src.rank):
+                    self._drop(message)
+
+    def _drop(self, message):
+        message.came, flow = math.inf, message.src.outgoing[message]
+        if flow is None:
+            latency_s = message.src.routes[message.dst].latency_s
+            self.queue.cancel(message.sent + latency_s, message)
+        else:
+            self.flows.cancel(flow)
         if message.receive is not None:
             message.receive.source = message.receive.message = None
         else:
-            _remove(self.unclaimed, message)
+            _remove(self.unexpected, message.key, message)
 
-    def may_come(self, request) -> bool:
-        """Whether a message is under way that nobody has claimed and `request` might."""
-        if not isinstance(request, Receive) or len(request.key) == 5:
-            return False
-        dst, *rest = request.key
-        return any(self.unclaimed.get((dst, src, *rest)) for src in request.sources)
+    def may_match(self, receive) -> bool:
+        """Whether a message is there, or on its way, that `receive` may be given yet."""
+        dst, *rest = receive.box
+        return any(self.unexpected.get((dst, src, *rest)) for src in receive.sources)
 
-    def _arrive(self, message):
+    def arrive(self, message, flow=None):
         """The last byte is there."""
-        message.came = message.src.time if message.src is message.dst else self.agenda.now
-        message.entry, message.cause = NEVER, self.ledger.note(message)
-        if message.receive is not None:
-            self._hand_over(message)
+        src, dst, receive = message.src, message.key[0], message.receive
+        message.came = came = message.sent if dst == src.rank else self.queue.now
+        if flow is None:
+            bottleneck, began = src.routes[dst].bottleneck, NO_FLOW
         else:
-            self._set_aside(message)
-        if not message.confirm:
-            message.src.released(message, message.came)
+            bottleneck, began = flow.bottleneck, flow.began
+        message.cause = self.log.add(message, dst, bottleneck, began)
+        if receive is not None:
+            self._deliver(message, receive)
+        else:
+            self._keep(message)
+        if not message.synchronous:
+            message.complete(src.context, came)
 
-    def _set_aside(self, message):
-        """It has come, and nobody has asked for it."""
+    def _keep(self, message):
+        """It has come, and no receive for it is there."""
         if not message.tensor.is_meta:  # the sender may do as it likes with it from now on
-            with UNCOUNTED():
+            with uncounted():
                 message.tensor = message.tensor.detach().clone()
-        box = (message.key[0], *message.key[2:])
-        if box in self.lines:
-            self.stirred[box] = None
+        if self.any_source:
+            self.dirty[message.key[0], *message.key[2:]] = None
 
-    def _stir(self, receive):
-        if receive.key in self.lines:
-            self.stirred[receive.key] = None
-
-    def sort(self):
-        """Serve receives from anyone, now that all that comes at this time is there."""
-        for box in self.stirred:
-            line = self.lines.get(box, [])
+    def match_any_source(self):
+        """Serve receives from any source, now that all that comes at this time is there."""
+        for box in self.dirty:
+            line = self.any_source.get(box, [])
             while line and self._serve(box, line[0]):
                 line.pop(0)
             if not line:
-                self.lines.pop(box, None)
-        self.stirred.clear()
+                self.any_source.pop(box, None)
+        self.dirty.clear()
 
     def _serve(self, box, receive) -> bool:
         """Whether a receive at the head of its line need not stand there any longer."""
         keys = [(box[0], src, *box[1:]) for src in sorted(receive.sources)]
-        heads = [self.unclaimed[key][0] for key in keys if key in self.unclaimed]
+        heads = [self.unexpected[key][0] for key in keys if key in self.unexpected]
         if receive.any_of:
-            here = [m for m in heads if m.came is not None and m.came <= self.agenda.now]
-            if receive.posted > self.agenda.now or not here:
+            here = [m for m in heads if m.came is not None and m.came <= self.queue.now]
+            if receive.posted > self.queue.now or not here:
                 return False
             heads = [min(here, key=lambda m: (m.came, m.src.rank))]
         if heads:
-            self._claim(_first(self.unclaimed, heads[0].key), receive)
+            self._bind(_take(self.unexpected, heads[0].key), receive)
         else:
-            receive.key = keys[0]
-            self.expected.setdefault(receive.key, []).append(receive)
+            self.posted.setdefault(keys[0], []).append(receive)
         return True
 
-    def _claim(self, message, receive):
+    def _bind(self, message, receive):
         """Bind a message to its receive, if they agree."""
-        if not _agree(message, receive):
-            sentence = _disagreement(message, receive)
-            receive.error = CommMismatch(sentence)
-            receive.owner.wake(receive)
-            return message.src.refused(message, sentence)
-        message.receive, receive.message, receive.source = receive, message, message.src.rank
-        if message.came is not None:
-            self._hand_over(message)
+        if message.envelope == receive.envelope and (
+            not message.envelope[4] or message.tensor.is_meta is receive.out.is_meta
+        ):
+            message.receive, receive.message, receive.source = receive, message, message.src.rank
+            if message.came is not None:
+                self._deliver(message, receive)
+        else:
+            _reject(message, receive)
 
-    def _hand_over(self, message):
-        receive = message.receive
-        if message.nbytes and not message.tensor.is_meta:
-            with UNCOUNTED():
+    def _deliver(self, message, receive):
+        """Copy what has come to where it was wanted; both ends may go on."""
+        if message.envelope[4] and not message.tensor.is_meta:
+            with uncounted():
                 out = receive.out.detach()
                 out.copy_(message.tensor.detach().reshape(out.shape))
-        if receive.owner is not message.dst:
-            self.ledger.received(message, receive.owner)
-        receive.cause, at = message.cause, max(message.came, receive.posted)
-        receive.owner.released(receive, at)
-        if message.confirm:
-            message.src.released(message, at)
+        receive.cause, context = message.cause, receive.owner.context
+        if context.index != message.key[0]:
+            self.log.readdress(message.cause, context.index)
+        at = message.came if message.came > receive.posted else receive.posted
+        receive.complete(context, at)
+        if message.synchronous:
+            message.complete(message.src.context, at)
         message.receive = receive.message = None
 
 
-def _first(waiting, key):
-    """Take what has waited longest under `key`, if anything has."""
-    queue = waiting.get(key)
-    if queue is None:
-        return None
-    if len(queue) == 1:
+def _take(waiting, key):
+    """Take what has waited longest under `key`."""
+    line = waiting[key]
+    if len(line) == 1:
         del waiting[key]
-    return queue.pop(0)
+    return line.pop(0)
 
 
-def _remove(waiting, thing):
+def _remove(waiting, key, thing):
     """Let it wait no more, if it does."""
-    queue = waiting.get(thing.key, ())
-    if thing in queue:
-        queue.remove(thing)
-        if not queue:
-            del waiting[thing.key]
+    line = waiting.get(key, ())
+    if thing in line:
+        line.remove(thing)
+        if not line:
+            del waiting[key]
 
 
-def _agree(message, receive) -> bool:
-    return message.envelope == receive.envelope and (
-        not message.nbytes or message.tensor.is_meta is receive.out.is_meta
-    )
+def _reject(message, receive):
+    """A message that does not fit its receive: both ends are told why."""
+    sentence, src = _disagreement(message, receive), message.src
+    receive.error = CommMismatch(sentence)
+    if receive.owner.context.request is receive:
+        receive.owner.context.wake()
+    src.outgoing.pop(message, None)
+    if not message.synchronous:  # in a call, the receiver will revoke that
+        return None if message.envelope.call else src.context.tell(CommMismatch(sentence))
+    message.error = CommMismatch(sentence)
+    if src.context.request is message:
+        src.context.wake()
 
 
 def _disagreement(message, receive) -> str:
     """What is wrong with a message for its receive."""
-    src, dst = message.src.rank, message.dst.rank
+    src, dst = message.src.rank, message.dst
     if message.envelope != receive.envelope:
-        return differing({
-            dst: f"recv from rank {src} ({receive.envelope})",
-            src: f"send to rank {dst} ({message.envelope})",
-        })  # fmt: skip
+        return refusal(dst, receive.envelope, src, message.envelope)
     one, other = (src, dst) if message.tensor.is_meta else (dst, src)
     return (f"rank {one}'s tensor is on the meta device and has no memory, rank {other}'s of "
             f"the same message has ({message.envelope})")  # fmt: skip

@@ -17,9 +17,7 @@ FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"
 OVERWRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_",
                "exponential_")  # fmt: skip
 
-RUNNERS = tuple(
-    os.path.join(os.path.dirname(__file__), name) for name in ("engine.py", "coroutines.py")
-)
+SIMULATOR = os.path.dirname(__file__) + os.sep
 
 
 def roofline(operation: str, flops: float, nbytes: float, device) -> float:
@@ -30,20 +28,20 @@ def roofline(operation: str, flops: float, nbytes: float, device) -> float:
     return max(flops / device.flops_per_s, nbytes / device.memory_bytes_per_s)
 
 
-class Kind(NamedTuple):
+class OpKind(NamedTuple):
     """What is known of an operation before it runs."""
 
     name: str
     free: bool
     random: bool
     formula: object
-    first: int  # the first tensor that is read
-    shapeless: bool  # in place and point by point: on the meta device there is nothing to do
+    first_read: int  # the first tensor that is read
+    skip_on_meta: bool  # in place and point by point: on the meta device there is nothing to do
 
 
-class Counter(TorchDispatchMode):
-    """While it is entered, `charge(operation, flops, bytes)` is called for every operation, and
-    `drawn()` before one that draws random numbers."""
+class OpCounter(TorchDispatchMode):
+    """While it is entered, every operation is charged to `simulation`, whose generator of random
+    numbers is that of the running rank before one that draws some."""
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -51,35 +49,36 @@ class Counter(TorchDispatchMode):
             False  # nothing here is compiled, and to be ready for it takes as long as all the rest
         )
 
-    def __init__(self, charge, drawn):
+    def __init__(self, simulation):
         super().__init__()
-        self.charge, self.drawn, self.kinds = charge, drawn, {}
+        self.simulation, self.kinds = simulation, {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kind = self.kinds.get(id(func))  # torch keeps its operations
         if kind is None:
             kind = self.kinds[id(func)] = _kind(func)
         if kind.random:
-            self.drawn()
-        nothing_to_do = kind.shapeless and _all_alike(args)
+            self.simulation.random.switch()
+        nothing_to_do = kind.skip_on_meta and _all_alike(args)
         out = args[0] if nothing_to_do else func(*args, **(kwargs or {}))
         if not kind.free:
             flops = kind.formula(*args, **(kwargs or {}), out_val=out) if kind.formula else 0
-            self.charge(kind.name, flops, _nbytes(args[kind.first :]) + _nbytes((out,)))
+            nbytes = _nbytes((*args[kind.first_read :], out))
+            self.simulation.charge(kind.name, flops, nbytes)
         return out
 
 
-def _kind(func) -> Kind:
+def _kind(func) -> OpKind:
     name = func.overloadpacket.__name__
     tags = func.tags
     in_place = torch.Tag.inplace in tags if hasattr(torch.Tag, "inplace") else name.endswith("_")
-    return Kind(
+    return OpKind(
         name=name,
         free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
         random=torch.Tag.nondeterministic_seeded in tags,
         formula=flop_registry.get(func.overloadpacket),
-        first=int(name in OVERWRITING),
-        shapeless=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
+        first_read=int(name in OVERWRITING),
+        skip_on_meta=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
     )
 
 
@@ -105,14 +104,14 @@ def _nbytes(things) -> int:
     return total
 
 
-def outside(error):
+def user_traceback(error):
     """`error` with a traceback that shows where the program was, and nothing of what ran it."""
-    places, step = [], error.__traceback__
+    frames, step = [], error.__traceback__
     while step is not None and step.tb_frame.f_code.co_filename != __file__:
-        if step.tb_frame.f_code.co_filename not in RUNNERS:
-            places.append(step)
+        if not step.tb_frame.f_code.co_filename.startswith(SIMULATOR):
+            frames.append(step)
         step = step.tb_next
     trace = None
-    for place in reversed(places):
-        trace = types.TracebackType(trace, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    for frame in reversed(frames):
+        trace = types.TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return error.with_traceback(trace)

@@ -1,7 +1,7 @@
 """Random numbers of many ranks in one process: each draws from generators of its own.
 
-Python's and numpy's module functions are led to generators of the rank that calls them.  torch has
-one generator for all: its state is exchanged when another rank draws, which the counter of
+Python's and numpy's module functions are bound to generators of the rank that calls them.  torch
+has one generator for all: its state is exchanged when another rank draws, which the counter of
 operations sees.
 """
 
@@ -17,16 +17,16 @@ SEEDING = ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_stat
 NUMPY_S_OWN = {"seed": "seed", "sample": "random_sample", "ranf": "random_sample"}  # no methods
 
 
-class Chance:
-    """`whose()` says which rank is running (None: none); each begins with its number as seed."""
+class PerRankRandom:
+    """The generators of the ranks of `simulation`; each begins with its number as seed."""
 
-    def __init__(self, whose):
-        self.whose, self.owner, self.states = whose, None, {}
+    def __init__(self, simulation):
+        self.simulation, self.owner, self.states = simulation, None, {}
         self.of_python, self.of_numpy = {}, {}
 
-    def claim(self):
-        """Let torch's generator be that of the rank that is running."""
-        rank = self.whose()
+    def switch(self):
+        """Let torch's generator be that of the rank that is running; of nobody, the caller's."""
+        rank = self.simulation.current_rank
         if rank != self.owner:
             generator = torch.default_generator
             self.states[self.owner] = generator.get_state()
@@ -37,12 +37,12 @@ class Chance:
             self.owner = rank
 
     @contextlib.contextmanager
-    def apart(self):
+    def isolated(self):
         """Every rank draws for itself; whoever called gets back what it had."""
         hidden_numpy = numpy.random.mtrand._rand
         replaced = _bound(random, random._inst, self._python)
         replaced += _bound(numpy.random, hidden_numpy, self._numpy)
-        replaced += [(module, name, self._claiming(getattr(module, name)))
+        replaced += [(module, name, self._switching(getattr(module, name)))
                      for module in (torch, torch.random) for name in SEEDING]  # fmt: skip
         before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
         for module, name, value in replaced:
@@ -52,23 +52,23 @@ class Chance:
         finally:
             for module, name, value in before:
                 setattr(module, name, value)
-            self.whose = lambda: None
-            self.claim()
+            self.switch()
 
     def _python(self):
-        return _own(self.of_python, self.whose(), random._inst, random.Random)
+        rank = self.simulation.current_rank
+        return _own(self.of_python, rank, random._inst, random.Random)
 
     def _numpy(self):
-        hidden = numpy.random.mtrand._rand
-        return _own(self.of_numpy, self.whose(), hidden, numpy.random.RandomState)
+        hidden, rank = numpy.random.mtrand._rand, self.simulation.current_rank
+        return _own(self.of_numpy, rank, hidden, numpy.random.RandomState)
 
-    def _claiming(self, function):
+    def _switching(self, function):
         @functools.wraps(function)
-        def claimed(*args, **kwargs):
-            self.claim()
+        def switched(*args, **kwargs):
+            self.switch()
             return function(*args, **kwargs)
 
-        return claimed
+        return switched
 
 
 def _own(generators, rank, callers, make):
@@ -82,10 +82,10 @@ def _own(generators, rank, callers, make):
 def _bound(module, hidden, of_rank) -> list:
     """(module, name, replacement) of the functions that draw from a hidden generator."""
 
-    def led(method):
+    def bound(method):
         return lambda *args, **kwargs: getattr(of_rank(), method)(*args, **kwargs)
 
     methods = {name: thing.__name__ for name, thing in vars(module).items()
                if getattr(thing, "__self__", None) is hidden}  # fmt: skip
     methods |= NUMPY_S_OWN if module is numpy.random else {}
-    return [(module, name, led(method)) for name, method in methods.items()]
+    return [(module, name, bound(method)) for name, method in methods.items()]

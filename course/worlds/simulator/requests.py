@@ -1,84 +1,152 @@
-"""What an imagined rank can wait for: a message on its way out, a place for one, what all say, what
-it has begun.
-
-Each is `done` from the second `at` on, and `cause` says to the ledger what it was.
-"""
+"""What an imagined rank can wait for: a message that it has sent, a place for one, a roll call, a
+call in the background."""
 
 from course.comm.task import Task
-from course.worlds.simulator.flows import NEVER, Flow
-from course.worlds.simulator.log import cause_of
+from course.comm.transport import Envelope
+from course.worlds.simulator.log import encode_cause
 
 
-class Message(Flow):
-    """A tensor on its way; what its sender waits for.  Times in seconds; `came` is None until the
-    last byte has arrived, `done` once the sender may go on, from `at` on."""
+class Request:
+    """Done from the second `at` on, by `cause` as the log has it; or there is an `error`."""
 
-    source = receive = came = error = None
-    any_of = done = False
+    __slots__ = ("done", "at", "cause", "error")
+    any_of = False  # whether one of those that it waits for is enough
+    envelope, source = Envelope(), None
 
-    def __init__(self, src, dst, route, envelope, tensor, confirm):
-        self.route, self.bottleneck, self.left = route, route.narrowest, envelope[4]
-        self.src, self.dst, self.envelope, self.tensor = src, dst, envelope, tensor
-        self.nbytes, self.sent, self.confirm = envelope[4], src.time, confirm
+    def __init__(self):
+        self.done, self.error = False, None
 
-    def under_way(self, at) -> bool:
-        """Whether at that time it has been sent and has not come."""
-        return self.sent <= at and self.came is None and self.entry != NEVER
+    def complete(self, context, at):
+        """`context`, whose request this is, need not wait for it any more from `at` on."""
+        self.done, self.at = True, at
+        if context.request is self:
+            context.wake()
+
+    def in_flight(self, at) -> bool:
+        """Whether a message moves at that time by which it may be done."""
+        return False
+
+
+class Message(Request):
+    """A tensor on its way to rank `dst`, and what its sender waits for.
+
+    `key` says which receives it is for: of which rank, from which, group, call, tag.
+    `came` is when its last byte arrived: infinite if it never will, since one of its ranks was
+    lost.  A synchronous message is done when it has been received as well.
+    """
+
+    __slots__ = (
+        "src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive"
+    )  # fmt: skip
+
+    def __init__(self, src, dst, envelope, tensor, synchronous):
+        self.src, self.envelope, self.tensor = src, envelope, tensor
+        self.key = dst, src.rank, envelope[0], envelope[1], envelope[2]
+        self.sent, self.synchronous = src.context.time, synchronous
+        self.came = self.receive = self.error = None
+        self.done = False
 
     @property
-    def needs(self) -> set:
-        """The ranks without which it can never be done."""
-        waits = self.dst.lost or (self.confirm and self.receive is None)
-        return {self.dst.rank} if waits else set()
+    def dst(self) -> int:
+        return self.key[0]
+
+    def happen(self):
+        """The latency is over: the bytes flow."""
+        src, nbytes = self.src, self.envelope[4]
+        if nbytes:
+            flow = src.matcher.flows.begin(self, src.routes[self.key[0]], nbytes)
+            if self in src.outgoing:  # it has not been rejected
+                src.outgoing[self] = flow
+        else:
+            src.matcher.arrive(self)
+
+    def complete(self, context, at):
+        self.src.outgoing.pop(self, None)
+        self.done, self.at = True, at
+        if context.request is self:
+            context.wake()
+
+    def in_flight(self, at) -> bool:
+        return self.sent <= at and self.came is None
+
+    def waits_for(self, lost) -> set:
+        """The ranks without which it can never be done; `lost` are those that have failed."""
+        waits = self.dst in lost or (self.synchronous and self.receive is None)
+        return {self.dst} if waits else set()
 
 
-class Receive:
-    """A place for the next fitting message from one of `sources`; `source` is whom it came from."""
+class Receive(Request):
+    """A place for the next fitting message from one of `sources`; `source` is whom it came from.
 
-    unload = source = message = error = entry = None
-    done = False
+    `key` says which messages it is for if there is one source; see `Message`.
+    """
+
+    __slots__ = ("owner", "sources", "key", "envelope", "out", "posted", "source", "message")
+    unload = None  # a message is copied as soon as it has come
 
     def __init__(self, owner, sources, envelope, out):
         self.owner, self.sources, self.envelope, self.out = owner, sources, envelope, out
-        self.posted = owner.time
+        self.key = owner.rank, sources[0], envelope[0], envelope[1], envelope[2]
+        self.posted = owner.context.time
+        self.source = self.message = self.error = None
+        self.done = False
 
     @property
     def any_of(self) -> bool:
         return len(self.sources) > 1
 
-    def under_way(self, at) -> bool:
-        return self.message is not None and self.message.under_way(at)
-
     @property
-    def needs(self) -> set:
+    def box(self) -> tuple:
+        """Its key without the source."""
+        return (self.key[0], *self.key[2:])
+
+    def happen(self):
+        """The cluster has come to the time at which it was posted."""
+        self.owner.matcher.dirty[self.box] = None
+
+    def in_flight(self, at) -> bool:
+        return self.message is not None and self.message.in_flight(at)
+
+    def waits_for(self, lost) -> set:
         """The ranks of which one must still send it."""
         return set(self.sources) if self.source is None else set()
 
 
-class Sharing:
-    """What all `members` say of one call: done when everyone has spoken."""
+class RollCall(Request):
+    """What all `members` say of one call: done when everyone has answered."""
 
-    any_of, error = False, None
+    __slots__ = ("members", "texts", "contexts")
 
     def __init__(self, members):
-        self.members, self.said, self.wires, self.done = members, {}, [], False
+        super().__init__()
+        self.members, self.texts, self.contexts = members, {}, []
 
-    @property
-    def needs(self) -> set:
-        return set(self.members) - self.said.keys()
+    def answer(self, context, text):
+        """What the rank of `context` says; when it is the last, all go on from its time on."""
+        self.texts[context.rank] = text
+        self.contexts.append(context)
+        if len(self.texts) == len(self.members):
+            last = max(self.contexts, key=lambda context: (context.time, -context.rank))
+            self.cause = encode_cause(last.index)
+            for each in self.contexts:
+                self.complete(each, last.time)
 
-    def under_way(self, at) -> bool:
-        return False
+    def waits_for(self, lost) -> set:
+        return set(self.members) - self.texts.keys()
 
 
-class Turn:
-    """Wait for it until a piece of work is over."""
+class TaskRequest(Request):
+    """A call in the background, in `context`; submitted at `begun`."""
 
-    any_of, done, error, value = False, False, None, None
+    __slots__ = ("task", "context", "begun", "value")
 
-    def __init__(self, call, doer, begun):
-        self.work, self.doer, self.begun = Task(call), doer, begun
-        self.cause, self.needs = cause_of(doer.number), {doer.rank}
+    def __init__(self, call, context, begun):
+        super().__init__()
+        self.task, self.context, self.begun, self.value = Task(call), context, begun, None
+        self.cause = encode_cause(context.index)
 
-    def under_way(self, at) -> bool:  # whoever does it has its own time-outs
+    def in_flight(self, at) -> bool:  # the context has time-outs of its own
         return True
+
+    def waits_for(self, lost) -> set:
+        return {self.context.rank}

@@ -1,12 +1,23 @@
 """A cluster as a graph: its devices, its links, and the route between any two devices.
 
-Nodes with an attribute `device` compute, the others pass on; edges have `latency_s` and
-`bytes_per_s`.  A cable of an undirected graph carries so much in each direction.
+Nodes with an attribute `device` compute, the others pass on; a node's `server` says in which
+machine it is.  Edges have `latency_s` and `bytes_per_s`; a cable of an undirected graph carries so
+much in each direction.  `add_device` and `add_cable` make such graphs.
 """
 
 from collections import deque
 
 from course.worlds.simulator.flows import Link, Route
+
+
+def add_device(graph, node, device, server):
+    """A node that computes, in the machine `server`.  Devices have the order of ranks."""
+    graph.add_node(node, device=device, server=server)
+
+
+def add_cable(graph, one, other, cable):
+    """Connect two nodes."""
+    graph.add_edge(one, other, latency_s=cable.latency_s, bytes_per_s=cable.bytes_per_s)
 
 
 class Routes:
@@ -39,7 +50,7 @@ class Routes:
             there = nearer[self.numbers[dst] % len(nearer)]
             links.append(self.links[here, there])
             here = there
-        return Route.over(links)
+        return Route(links)
 
     def _nearer(self, here, left) -> list:
         """The nodes next to `here` of which fewer links are left, and which pass on."""

@@ -5,35 +5,35 @@ import io
 import sys
 
 
-class Speech(contextlib.ExitStack):
-    """While it is entered, what is printed goes to `printer` with the rank `whose()` says is
-    running; what no rank prints passes."""
+class CapturedOutput(contextlib.ExitStack):
+    """While it is entered, what a rank of `simulation` prints goes to `printer`; what is printed
+    while no rank runs passes."""
 
-    def __init__(self, whose, printer):
+    def __init__(self, simulation, printer):
         super().__init__()
-        self.whose, self.printer = whose, printer
+        self.simulation, self.printer = simulation, printer
 
     def __enter__(self):
-        self.enter_context(contextlib.redirect_stdout(Mouth(self, "out", sys.stdout)))
-        self.enter_context(contextlib.redirect_stderr(Mouth(self, "err", sys.stderr)))
+        self.enter_context(contextlib.redirect_stdout(RankStream(self, "out", sys.stdout)))
+        self.enter_context(contextlib.redirect_stderr(RankStream(self, "err", sys.stderr)))
         return self
 
 
-class Mouth(io.TextIOBase):
-    """Stands for sys.stdout or sys.stderr."""
+class RankStream(io.TextIOBase):
+    """Stands for sys.stdout or sys.stderr, the `real` one."""
 
-    def __init__(self, speech, kind, real):
-        self.speech, self.kind, self.real, self.busy = speech, kind, real, False
+    def __init__(self, captured, kind, real):
+        self.captured, self.kind, self.real, self.printing = captured, kind, real, False
 
     def write(self, text: str) -> int:
-        rank = self.speech.whose()
-        if rank is None or self.busy:
+        rank = self.captured.simulation.current_rank
+        if rank is None or self.printing:
             return self.real.write(text)
-        self.busy = True  # the printer prints
+        self.printing = True  # the printer itself writes to this stream
         try:
-            self.speech.printer.show(rank, self.kind, text.encode())
+            self.captured.printer.show(rank, self.kind, text.encode())
         finally:
-            self.busy = False
+            self.printing = False
         return len(text)
 
     def flush(self):

@@ -16,15 +16,15 @@ Over links of latency a in all and b seconds a byte, n bytes take a + b n second
 `course.collectives.cost`.
 """
 
-import contextlib
 import math
 
 from course.worlds.console import Printer
-from course.worlds.simulator.engine import Clockwork
+from course.worlds.simulator.engine import Simulation
 from course.worlds.simulator.op_counter import roofline
-from course.worlds.simulator.report import Record
+from course.worlds.simulator.real_time import LimitReached, limited
+from course.worlds.simulator.report import RunReport
 from course.worlds.simulator.routes import Routes
-from course.worlds.simulator.stdout import Speech
+from course.worlds.simulator.stdout import CapturedOutput
 from course.worlds.supervise import Supervisor
 
 
@@ -35,8 +35,11 @@ class simulated:
     tensors by device=comm.device); `placement`: the graph's device of each rank (default: in the
     graph's order); `charge(operation, flops, bytes, device)`: seconds of an operation; `slow`
     {rank: factor} of its computing times, `jitter` the mean of a random part added to each of
-    them, `dead` {rank: the second in which it dies}.
-    Afterwards `record` tells of the last run.
+    them, `dead` {rank: the second in which it dies}.  Afterwards `report` tells of the last run.
+
+    All ranks live in this process, and in one thread of it.  An endless loop of a rank, such as
+    `while comm.clock() < t`, in which no time passes, hangs it unless the run has a
+    `limit`; `os._exit` ends it; a thread that a rank starts cannot wait for messages.
 
     Raises ValueError for what cannot be.
     """
@@ -45,37 +48,63 @@ class simulated:
                  dead=None, jitter=0.0, seed=0):  # fmt: skip
         self.routes, self.device, self.charge, self.seed = Routes(cluster), device, charge, seed
         self.placement = list(self.routes.devices if placement is None else placement)
-        self.slow, self.dead, self.jitter, self.record = slow or {}, dead or {}, jitter, None
+        self.slow, self.dead, self.jitter = slow or {}, dead or {}, jitter
+        self.report = None
+        if refusal := self._refusal() or self._refused_placement():
+            raise ValueError(refusal)
+        servers = self.routes.graph.nodes(data="server")
+        self.nodes = [place if servers[place] is None else servers[place]
+                      for place in self.placement]  # fmt: skip
+
+    def _refusal(self):
+        """Which rule an argument breaks, if one does."""
         for rule, values, holds in (
             ("a slow rank's factor is positive", self.slow.values(), lambda x: x > 0),
             ("a rank dies at a second ≥ 0", self.dead.values(), lambda x: x >= 0),
-            ("jitter is a number ≥ 0", [jitter], lambda x: 0 <= x < math.inf),
+            ("jitter is a number ≥ 0", [self.jitter], lambda x: 0 <= x < math.inf),
         ):
             for value in values:
                 if not holds(value):
-                    raise ValueError(f"{rule}, not {value}")
+                    return f"{rule}, not {value}"
+        return self._absent(len(self.placement), f"a placement of {len(self.placement)} ranks")
+
+    def _refused_placement(self):
         for number, place in enumerate(self.placement):
             if place not in self.routes.numbers:
-                raise ValueError(f"the cluster has no device {place!r} to place a rank on")
+                return f"the cluster has no device {place!r} to place a rank on"
             if place in self.placement[:number]:
-                raise ValueError(f"two ranks cannot be on one device, as {place!r}")
+                return f"two ranks cannot be on one device, as {place!r}"
+        return None
+
+    def _absent(self, ranks, where):
+        """Which rank of `slow` or `dead` is not there, if one is not."""
+        for role, named in (("slow", self.slow), ("dead", self.dead)):
+            for rank in named:
+                if isinstance(rank, bool) or rank not in range(ranks):
+                    return f"there is no rank {rank!r} to be {role} in {where}"
+        return None
 
     def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see the function `run`.  The `limit` of a
-        run, real seconds, is not kept here: an endless loop of a rank ends by an interrupt only."""
+        """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in
+        seconds of real time."""
         if ranks > len(self.placement):
-            here = f"the cluster has {len(self.placement)} devices"
+            here = f"the placement has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")
-        watch = Supervisor(ranks, Printer(ranks, live))
-        traced = trace is not None
-        cluster = Clockwork(self, ranks, call, timeout=timeout, checked=checked, traced=traced)
-        with contextlib.ExitStack() as stack:
-            stack.callback(watch.printer.finish)
-            stack.enter_context(Speech(cluster.whose, watch.printer))
-            try:
-                cluster.run(watch)
-            finally:
-                self.record = Record(cluster)
-        if traced:
-            trace.add(ranks, watch.events)
-        return watch.values()
+        if refusal := self._absent(ranks, f"a run of {ranks}"):
+            raise ValueError(refusal)
+        supervisor = Supervisor(ranks, Printer(ranks, live))
+        options = {"timeout": timeout, "checked": checked, "traced": trace is not None}
+        simulation = Simulation(self, ranks, call, supervisor, **options)
+        try:
+            with CapturedOutput(simulation, supervisor.printer), limited(limit):
+                simulation.run()
+        except LimitReached:
+            if not supervisor.failures:  # no rank was running
+                rule = f"the run was not over after {limit:g} s of real time"
+                raise TimeoutError(f"{rule}, {simulation.queue.now:g} s of its own") from None
+        finally:
+            supervisor.printer.finish()
+            self.report = RunReport(simulation)
+        if trace is not None:
+            trace.add(ranks, supervisor.events)
+        return supervisor.values()

@@ -1,5 +1,4 @@
-"""A second course of events of a rank: what is begun runs in a thread of its own, one piece of work
-after another, while the rank goes on with its own."""
+"""Calls that run in the background of a rank's own work: one after another, in a thread."""
 
 import sys
 import threading
@@ -10,45 +9,61 @@ from course.comm.task import Task
 SWITCH_S = 2e-4  # a thread that has news waits so long for one that computes in Python
 
 
-class Companion:
-    """A wire as it looks from beside: the same messages, sent and awaited in another thread."""
+class SwitchInterval:
+    """How long a thread may keep the interpreter: SWITCH_S while calls run in the background, then
+    what it was before."""
 
-    def __init__(self, wire, window=None):
-        self._wire, self._queue, self._unheard, self._window = wire, SimpleQueue(), [], window
-        sys.setswitchinterval(SWITCH_S)
-        threading.Thread(target=self._work, daemon=True).start()
+    def __init__(self):
+        self.lock, self.running, self.before = threading.Lock(), 0, 0.0
 
-    def __getattr__(self, name):
-        return getattr(self._wire, name)
+    def __enter__(self):
+        with self.lock:
+            if not self.running:
+                self.before = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_S)
+            self.running += 1
 
-    def node_memory(self):
-        """The memory of its node that is for what runs beside, if there is such a thing."""
-        return self._window
+    def __exit__(self, *_):
+        with self.lock:
+            self.running -= 1
+            if not self.running:
+                sys.setswitchinterval(self.before)
 
-    def background(self, group):
-        """Another thread, beside this one; the memory of the node is taken."""
-        return self._wire.background(None)
+
+class BackgroundThread:
+    """A thread of a rank's `transport`, which carries its messages like the rank's own."""
+
+    def __init__(self, transport, interval: SwitchInterval):
+        self.transport, self.interval = transport, interval
+        self.queue, self.unjoined = SimpleQueue(), []
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
 
     def submit(self, call) -> Task:
-        """Do `call()` once all that was begun before is over."""
-        work = Task(call)
-        self._unheard.append(work)
-        self._queue.put(work)
-        return work
+        """Do `call()` once all that was submitted before is finished."""
+        task = Task(call)
+        self.unjoined.append(task)
+        self.queue.put(task)
+        return task
 
-    def join(self, work):
-        """Block until `work` is over; its end has been heard of then."""
-        work.done.wait()
-        if work in self._unheard:
-            self._unheard.remove(work)
+    def join(self, task):
+        """Block until `task` is finished."""
+        task.done.wait()
+        if task in self.unjoined:
+            self.unjoined.remove(task)
 
     def finish(self):
-        """Wait for what nobody has waited for, and raise what went wrong in it."""
-        for work in list(self._unheard):
-            self.join(work)
-            if work.error:
-                raise work.error
+        """Wait for what nobody has waited for, and raise what went wrong in it; then the thread
+        ends."""
+        for task in list(self.unjoined):
+            self.join(task)
+            if task.error:
+                raise task.error
+        self.queue.put(None)
+        self.thread.join()
 
     def _work(self):
-        while True:
-            self._queue.get().run()
+        while (task := self.queue.get()) is not None:
+            with self.interval:
+                task.run()
+            task.done.set()

@@ -1,55 +1,16 @@
-"""Ranks that are processes: tensors as bytes over sockets, from the CPU or staged through it."""
+"""Ranks that are processes: the world's communicator over their sockets."""
 
 import socket
-import time
 
 import torch
 
 from course.comm.communicator import Communicator
-from course.comm.tensors import as_bytes, host, lands_directly
-from course.comm.trace import Meter
-from course.worlds.sockets.progress import Wire
-from course.worlds.sockets.shm_ring import lanes, lanes_bytes
+from course.worlds.sockets.polling import SocketPoller
+from course.worlds.sockets.shm_ring import rings, rings_bytes
 from course.worlds.sockets.shm_window import FUTEX, windows
+from course.worlds.sockets.stream import Stream
 from course.worlds.sockets.torch_backend import Backend
-
-
-class ProcessWire(Wire):
-    """A wire that carries tensors of this rank's `device`, and meters and traces them."""
-
-    clock = staticmethod(time.perf_counter)
-
-    def __init__(self, rank, sockets, *, lanes, device, timeout, checked):
-        super().__init__(rank, sockets, lanes=lanes, timeout=timeout, checked=checked)
-        self.device, self.meter, self.trace = torch.device(device), Meter(), []
-        self.windows = None, None  # the memory of its node, if there is such a thing
-        self.backend = Backend(self)
-
-    def node_memory(self):
-        """The memory of its node for this rank's own calls, if there is such a thing."""
-        return self.windows[0]
-
-    def native(self, comm):
-        """The backend's own collectives on the ranks of `comm`."""
-        return self.backend.native(comm)
-
-    def send_tensor(self, peer, envelope, x, synchronous):
-        """Post the elements of `x`, whatever its strides and device."""
-        self._required_data(x)
-        return self.send(peer, envelope, as_bytes(host(x)), synchronous=synchronous)
-
-    def receive_tensor(self, peers, envelope, out):
-        """Post a place for the elements of `out`: its own memory where that is in one piece."""
-        self._required_data(out)
-        direct = lands_directly(out)
-        landing = out.detach() if direct else torch.empty(out.shape, dtype=out.dtype)
-        request = self.receive(peers, envelope, as_bytes(landing.reshape(-1)))
-        request.unload = None if direct else lambda: out.detach().copy_(landing)
-        return request
-
-    def _required_data(self, x):
-        if x.is_meta:
-            raise ValueError(f"rank {self.rank}: a tensor on the meta device has no memory")
+from course.worlds.sockets.transport import SocketTransport
 
 
 def own_device(rank, nodes, wanted=None) -> torch.device:
@@ -61,22 +22,26 @@ def own_device(rank, nodes, wanted=None) -> torch.device:
     if wanted == "cuda" and not count:
         raise ValueError(f'rank {rank}: device="cuda" was asked for, but there is no GPU')
     if (wanted is None and enough and count) or wanted == "cuda":
-        return torch.device("cuda", local % count)
+        device = torch.device("cuda", local % count)
+        torch.cuda.set_device(device)
+        return device
     return torch.device(wanted or "cpu")
 
 
-def connect(rank, fds, *, nodes, device, timeout, checked) -> Communicator:
+def connect(rank, fds, *, nodes, interface="lo", **settings) -> Communicator:
     """The world's communicator for `rank`; `fds`: its sockets to the other ranks, then, where there
-    is such a thing, the memory that ranks of one node share."""
+    is such a thing, the memory that ranks of one node share.  `interface`: of the network that the
+    backend's own collectives may use."""
     others = [other for other in range(len(nodes)) if other != rank]
-    sockets = {other: socket.socket(fileno=fd) for other, fd in zip(others, fds)}
     memory = fds[-1] if len(fds) > len(others) else None
-    device = own_device(rank, nodes, device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    near = [peer for peer in sockets if nodes[peer] == nodes[rank]]
-    shared = {} if memory is None else lanes(memory, rank, near, len(nodes))
-    wire = ProcessWire(rank, sockets, lanes=shared, device=device, timeout=timeout, checked=checked)
+    near = [peer for peer in others if nodes[peer] == nodes[rank]]
+    shared = {} if memory is None else rings(memory, rank, near, len(nodes))
+    streams = {peer: Stream(peer, socket.socket(fileno=fd), shared.get(peer))
+               for peer, fd in zip(others, fds)}  # fmt: skip
+    settings["device"] = own_device(rank, nodes, settings["device"])
+    transport = SocketTransport(rank, streams, SocketPoller(), **settings)
+    transport.backend = Backend(transport, interface)
     if memory is not None and FUTEX:
-        wire.windows = windows(wire, memory, near, len(nodes), lanes_bytes(len(nodes)))
-    return Communicator(wire, range(len(nodes)), nodes)
+        start = rings_bytes(len(nodes))
+        transport.windows = windows(transport, memory, near, len(nodes), start)
+    return Communicator(transport, range(len(nodes)), nodes)

@@ -1,89 +1,124 @@
-"""What a rank can wait for: a message on its way out, a place for one, what all ranks say."""
+"""What travels between two ranks, and what a rank can wait for."""
 
+import struct
 from enum import IntEnum
 
-from course.worlds.sockets.stream import Frame
+from course.comm.transport import Envelope
 
-SHORT_BYTES = 64 * 1024
-LANE_FROM_BYTES = 128 * 1024
+POLL_S = 0.2  # how often a waiting rank looks up from its sockets
+HEADER = struct.Struct("<BBIQiiBQ")  # kind, flags, number, and the fields of an envelope
+SYNCHRONOUS, VIA_SHM = 1, 2  # the flags
+BLANK = Envelope()
 
 
 class Kind(IntEnum):
-    """Of a frame.  Only DATA carries a payload of the program."""
+    """Of a frame.  Only DATA carries a payload of the program; a text follows some of the others.
+
+    `number` is that of a message by its sender's count, of SHM_DATA and SHM_CREDIT a length.
+    """
 
     DATA = 0
-    ACCEPTED = 1  # the receiver has a place for message `number`
-    REFUSED = 2  # it has not: the text says why (number 0: the sender of this frame gives up)
-    SHARE = 3  # what a rank says of a collective call
-    RETURNED = 4  # the rank's function has returned: nothing more will come
-    FILLED = 5  # `number` bytes more are in the lane
-    EMPTIED = 6  # `number` bytes of the lane are free again
+    ACK = 1  # the receiver has a place for message `number`
+    NACK = 2  # it has not: the text says why, if not because it is in a roll call
+    PROBE = 3  # the sender waits for message `number` while its receiver is in a roll call
+    ROLL_CALL = 4  # what a rank says of a collective call
+    REVOKE = 5  # a rank has left a collective call: the text says why
+    SHM_DATA = 6  # `number` bytes more are in the ring
+    SHM_CREDIT = 7  # `number` bytes of the ring are free again
+    FIN = 8  # the rank's function has returned: nothing more will come
 
 
-class Send(Frame):
-    """A message on its way out: done when the kernel has all of it and, where that was asked for,
-    the receiver has accepted it."""
+class Frame:
+    """A header and what follows it, on their way out: `parts` are what is left of them."""
 
-    any_of = False
+    def __init__(self, kind, number, envelope, view, flags=0):
+        head = memoryview(HEADER.pack(kind, flags, number, *envelope))
+        self.parts = [head, view] if len(view) and not flags & VIA_SHM else [head]
 
-    def __init__(self, peer, envelope, number, view, synchronous, kind=Kind.DATA, by_lane=False):
-        super().__init__(kind, envelope, number, view, synchronous, by_lane)
-        self.peer, self.envelope, self.number, self.payload = peer, envelope, number, view
-        self.accepted, self.error, self.needs = not synchronous, None, {peer}
+    def advance(self, count: int) -> bool:
+        """So many bytes have left.  Whether all have."""
+        while self.parts and count >= len(self.parts[0]):
+            count -= len(self.parts.pop(0))
+        if self.parts and count:
+            self.parts[0] = self.parts[0][count:]
+        return not self.parts
+
+
+class Request:
+    """What can be waited for: it is `done`, or has an `error`, or `needs` these ranks (one of them
+    if `any_of`)."""
+
+    done, error, any_of, number, source, unload = False, None, False, 0, None, None
+    envelope, needs = BLANK, frozenset()
+
+    def block(self, progress):
+        """Let time pass until there may be news."""
+        progress.poll(POLL_S)
+
+
+class Send(Request, Frame):
+    """A message on its way out: done when the kernel or the ring has all of it and, where that was
+    asked for, the receiver has accepted it."""
+
+    def __init__(self, peer, envelope, number, view, flags):
+        Frame.__init__(self, Kind.DATA, number, envelope, view, flags)
+        self.needs, self.envelope, self.number = {peer}, envelope, number
+        self.payload = view if flags & VIA_SHM else b""  # what the ring has not taken yet
+        self.accepted = not flags & SYNCHRONOUS
+        self.probed = self.unwanted = False
 
     @property
     def done(self) -> bool:
-        return self.left == 0 and self.accepted
+        return self.accepted and not self.parts and not self.payload
 
 
-class Receive:
+class Receive(Request):
     """A place [bytes] for the next fitting message from one of `needs`."""
 
     def __init__(self, sources, envelope, view):
-        self.needs, self.envelope, self.view = set(sources), envelope, view
-        self.any_of = len(self.needs) > 1
-        self.source, self.done, self.error = None, False, None
-        self.unload = None  # moves what has landed to where it was wanted
+        self.needs, self.envelope, self.view = sources, envelope, view
+        self.any_of = len(sources) > 1
 
 
-class Sharing:
-    """What all ranks of a group say of one call: done when everyone has spoken."""
+class RollCall(Request):
+    """What all ranks of a group say of one call (`said`, by rank): done when everyone has."""
 
-    any_of, error = False, None
-
-    def __init__(self, key, streams):
-        self.key, self.streams = key, streams
+    def __init__(self, said, others):
+        self.said, self.others = said, others
 
     @property
     def needs(self) -> set:
-        return {s.peer for s in self.streams if self.key not in s.shared}
+        return self.others - self.said.keys()
 
     @property
     def done(self) -> bool:
-        return all(self.key in s.shared for s in self.streams)
+        return len(self.said) >= len(self.others) and self.others <= self.said.keys()
 
 
-class Arrival:
-    """A message on its way in.  While `view` is None it is left in the stream."""
+class IncomingMessage:
+    """A message on its way in: `got` bytes of it are in `buffer`, without which it is left where it
+    is."""
 
-    def __init__(self, stream, kind, envelope, number=0, synchronous=False):
-        self.stream, self.kind, self.envelope = stream, kind, envelope
-        self.number, self.synchronous = number, synchronous
-        self.receive, self.view, self.got = None, None, 0
+    def __init__(self, source, kind, number, envelope, flags=0):
+        self.source, self.kind, self.number, self.envelope = source, kind, number, envelope
+        self.flags, self.receive, self.buffer, self.got = flags, None, None, 0
 
     @property
     def complete(self) -> bool:
         return self.got == self.envelope.nbytes
 
-    def is_for(self, receive) -> bool:
-        return self.stream.peer in receive.needs and self.envelope[:3] == receive.envelope[:3]
+    def matches(self, receive) -> bool:
+        """Whether it is for this receive: by source, group, call and tag."""
+        mine, theirs = self.envelope, receive.envelope
+        return mine[2] == theirs[2] and mine[:2] == theirs[:2] and self.source in receive.needs
 
     def set_aside(self):
-        if self.view is None:
-            self.view = memoryview(bytearray(self.envelope.nbytes))
+        """Give it a buffer of its own if it has none."""
+        if self.buffer is None:
+            self.buffer = memoryview(bytearray(self.envelope.nbytes))
 
-    def land(self):
-        """Give a complete message to the receive that claimed it."""
-        if self.view is not self.receive.view:
-            self.receive.view[:] = self.view
-        self.receive.source, self.receive.done = self.stream.peer, True
+    def deliver(self):
+        """Give a complete message to its receive."""
+        if self.buffer is not self.receive.view:
+            self.receive.view[:] = self.buffer
+        self.receive.source, self.receive.done = self.source, True

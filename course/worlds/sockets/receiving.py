@@ -5,151 +5,191 @@ its sender blocks), unless it is short or stands before something this rank wait
 set aside.
 """
 
-from course.comm.errors import CommMismatch, differing
+from course.comm.errors import CommMismatch, refusal
 from course.comm.transport import Envelope
-from course.worlds.sockets.messages import SHORT_BYTES, Arrival, Kind, Receive
-from course.worlds.sockets.sending import Outgoing
+from course.worlds.sockets.messages import SYNCHRONOUS, VIA_SHM, IncomingMessage, Kind
+
+SHORT_BYTES = 64 * 1024  # up to this a message that nobody has asked for is set aside at once
 
 
-class Incoming(Outgoing):
-    """The receives that a rank has posted, and what arrives for them."""
+class Receiver:
+    """Takes in what a rank's streams hold, as far as it has a place."""
 
-    def __init__(self, rank: int, sockets: dict, lanes: dict):
-        super().__init__(rank, sockets, lanes)
-        self.posted, self.trouble = [], None
+    def __init__(self, rank: int, sender, poller, matcher, roll_calls):
+        self.rank, self.sender, self.poller = rank, sender, poller
+        self.matcher, self.roll_calls = matcher, roll_calls
+        self.held, self.ended = set(), set()  # streams with a payload left there; ranks
+        self.revoked, self.pending_error = {}, None
+        self.acts = {
+            Kind.ACK: self._on_ack, Kind.NACK: self._on_nack, Kind.PROBE: self._on_probe,
+            Kind.ROLL_CALL: self._on_roll_call, Kind.REVOKE: self._on_revoke,
+            Kind.SHM_DATA: self._on_shm_data, Kind.SHM_CREDIT: self._on_shm_credit,
+            Kind.FIN: self._on_fin,
+        }  # fmt: skip
 
-    def receive(self, sources, envelope: Envelope, view) -> Receive:
-        """Post a place for the next fitting message from one of `sources`."""
-        receive = Receive(sources, envelope, view)
-        firsts = [self.streams[source].first_for(receive) for source in sources]
-        waiting = [arrival for arrival in firsts if arrival]
-        if waiting:
-            arrival = max(waiting, key=lambda arrival: arrival.complete)
-            arrival.stream.arrived.remove(arrival)
-            self._claim(arrival, receive)
-        else:
-            self.posted.append(receive)
-        return receive
-
-    def _read(self, stream):
-        """Take in what a stream holds, as far as it has a place."""
-        while not stream.lost:
-            arrival = stream.arriving
-            if arrival is None:
+    def read(self, stream):
+        """Take in what a stream holds."""
+        stream.drained = False
+        while True:
+            message = stream.incoming
+            if message is None:
                 header = stream.next_header()
                 if header is None:
-                    return
-                self._open(stream, *header)
-            elif arrival.view is None:
-                return
-            elif arrival.complete:
-                stream.arriving = None
-                self._close(arrival)
+                    break
+                self._on_header(stream, header)
+            elif message.buffer is None:
+                break
+            elif message.got == message.envelope.nbytes:
+                stream.incoming = None
+                self._on_complete(stream, message)
             else:
-                place = arrival.view[arrival.got :]
-                count = stream.fill(place)
-                arrival.got += count
-                if count < len(place):  # that was all there is
-                    return
+                message.got += stream.take(message.buffer[message.got :])
+                if stream.drained and message.got < message.envelope.nbytes:
+                    break
+        self._hold(stream)
+        if stream.lost:
+            self.ended.add(stream.peer)
 
-    def _open(self, stream, kind, dtype, synchronous, by_lane, tag, call, number, group, nbytes):
-        """Act on a header."""
-        if kind == Kind.RETURNED:
-            stream.returned = True
-        elif kind == Kind.ACCEPTED:
-            if number in self.awaiting_ack:  # else its sender has given up
-                self.awaiting_ack.pop(number).accepted = True
-        elif kind == Kind.EMPTIED:
-            stream.lane_out.ready += number
-            self._fill_lane(stream)
-        elif kind == Kind.FILLED:
-            stream.lane_in.ready += number
-            self._empty_lane(stream)
-        else:
-            envelope = Envelope(group, call, tag, dtype, nbytes)
-            arrival = Arrival(stream, kind, envelope, number, synchronous)
-            if by_lane:
-                stream.by_lane.append(arrival)
-            else:
-                stream.arriving = arrival
-            self._place(arrival) if kind == Kind.DATA else arrival.set_aside()
-
-    def _place(self, arrival):
-        """Find the receive that this message is for, or keep it until one is posted."""
-        for receive in self.posted:
-            if arrival.is_for(receive):
-                self.posted.remove(receive)
-                return self._claim(arrival, receive)
-        arrival.stream.arrived.append(arrival)
-        if arrival.envelope.nbytes <= SHORT_BYTES:
-            arrival.set_aside()
-
-    def _claim(self, arrival, receive):
+    def bind(self, message, receive):
         """Bind a message to its receive, if their dtypes and lengths agree."""
-        if arrival.envelope != receive.envelope:
-            return self._refuse(arrival, receive)
-        arrival.receive = receive
-        if arrival.got == 0:
-            arrival.view = receive.view
-        if arrival.synchronous:
-            self._tell(arrival.stream.peer, Kind.ACCEPTED, number=arrival.number)
-        if arrival.complete:
-            arrival.land()
-        self._go_on(arrival.stream)
+        if message.envelope != receive.envelope:
+            return self._refuse(message, receive)
+        message.receive = receive
+        if message.buffer is None:
+            message.buffer = receive.view
+        if message.flags & SYNCHRONOUS:
+            self.sender.tell(message.source, Kind.ACK, number=message.number)
+        if message.complete:
+            message.deliver()
 
-    def _refuse(self, arrival, receive):
+    def resume(self, stream):
+        """Go on with a stream in which a message has found its place."""
+        if stream in self.held and not stream.paused:
+            self.read(stream)
+        if stream.rings is not None:
+            self._empty_ring(stream)
+
+    def unblock(self, awaited):
+        """Set aside what nobody has asked for where it stands before what is awaited."""
+        for stream in list(self.held):
+            if stream.paused and stream.peer in awaited:
+                stream.incoming.set_aside()
+                self.resume(stream)
+            while stream.rings is not None and stream.rings.head_of_line_blocked:
+                stream.rings.receives[0].set_aside()
+                self._empty_ring(stream)
+
+    def revoke(self, key, sentence):
+        """Whoever waits within the call `key`, (group, call), is to hear this."""
+        self.revoked[key] = sentence
+        for message in self.matcher.revoke(key):
+            self._discard(message)
+
+    def arrive(self, message):
+        """Find the receive that a message is for, or keep it until one is posted."""
+        if self.revoked and message.envelope[:2] in self.revoked:
+            return message.set_aside()
+        receive = self.matcher.match(message)
+        if receive is not None:
+            self.bind(message, receive)
+        elif message.envelope.nbytes <= SHORT_BYTES:
+            message.set_aside()
+        return None
+
+    def _on_header(self, stream, header):
+        kind, flags, number = header[:3]
+        envelope = tuple.__new__(Envelope, header[3:])  # at half the cost of Envelope(*...)
+        if kind != Kind.DATA and not envelope.nbytes:
+            return self.acts[kind](stream, number, envelope, "")
+        message = IncomingMessage(stream.peer, kind, number, envelope, flags)
+        if flags & VIA_SHM:
+            stream.rings.receives.append(message)
+        else:
+            stream.incoming = message
+        return self.arrive(message) if kind == Kind.DATA else message.set_aside()
+
+    def _on_complete(self, stream, message):
+        if message.kind != Kind.DATA:
+            text = bytes(message.buffer).decode()
+            self.acts[message.kind](stream, message.number, message.envelope, text)
+        elif message.receive is not None:
+            message.deliver()
+
+    def _refuse(self, message, receive):
         """A message that does not fit is thrown away, and both its ends are told why."""
-        peer = arrival.stream.peer
-        sentence = differing({
-            self.rank: f"recv from rank {peer} ({receive.envelope})",
-            peer: f"send to rank {self.rank} ({arrival.envelope})",
-        })  # fmt: skip
+        peer = message.source
+        sentence = refusal(self.rank, receive.envelope, peer, message.envelope)
         receive.error = CommMismatch(sentence)
-        arrival.set_aside()
-        if arrival.stream.socket:
-            self._tell(peer, Kind.REFUSED, sentence, number=arrival.number)
-        self._go_on(arrival.stream)
+        message.set_aside()
+        if peer != self.rank and not message.envelope.call:  # else this rank will revoke the call
+            self.sender.tell(peer, Kind.NACK, sentence, number=message.number)
 
-    def _go_on(self, stream):
-        """An arrival of this stream has found its place: its payload may come."""
-        self._empty_lane(stream)
-        if stream.socket:
-            self._watch(stream)
+    def _discard(self, message):
+        message.set_aside()
+        if message.source != self.rank:
+            self.resume(self.sender.streams[message.source])
 
-    def _empty_lane(self, stream):
-        """Take out of the lane what its arrivals have a place for."""
-        emptied = 0
-        while stream.by_lane and stream.lane_in.ready and stream.by_lane[0].view is not None:
-            arrival = stream.by_lane[0]
-            count = stream.lane_in.empty(arrival.view[arrival.got :])
-            arrival.got += count
-            emptied += count
-            if arrival.complete:
-                stream.by_lane.popleft()
-                self._close(arrival)
-        if emptied:
-            stream.moved += emptied
-            self._tell(stream.peer, Kind.EMPTIED, number=emptied)
+    def _empty_ring(self, stream):
+        """Take out of the ring what its messages have a place for."""
+        rings, taken = stream.rings, 0
+        while rings.receives and rings.into.available and rings.receives[0].buffer is not None:
+            message = rings.receives[0]
+            count = rings.into.read(message.buffer[message.got :])
+            message.got += count
+            taken += count
+            if message.complete:
+                rings.receives.popleft()
+                self._on_complete(stream, message)
+        if taken:
+            stream.moved += taken
+            self.sender.tell(stream.peer, Kind.SHM_CREDIT, number=taken)
+        self._hold(stream)
 
-    def _clear_the_way(self, awaited):
-        """Set aside what nobody has asked for where it keeps what is awaited from coming."""
-        for stream in self.streams.values():
-            left_there = stream.arriving and stream.arriving.view is None
-            if left_there and stream.peer in awaited:
-                stream.arriving.set_aside()
-                self._watch(stream)
-            while stream.in_the_way:
-                stream.by_lane[0].set_aside()
-                self._empty_lane(stream)
+    def _hold(self, stream):
+        """Remember whether something is left in a stream or its ring."""
+        waiting = stream.rings.receives if stream.rings else ()
+        if stream.paused or (waiting and waiting[0].buffer is None):
+            self.held.add(stream)
+        elif self.held:
+            self.held.discard(stream)
+        self.poller.update(stream)
 
-    def _close(self, arrival):
-        """Act on a message that has arrived in full."""
-        text = "" if arrival.kind == Kind.DATA else bytes(arrival.view).decode()
-        if arrival.kind == Kind.SHARE:
-            arrival.stream.shared[arrival.envelope[:2]] = text
-        elif arrival.kind == Kind.REFUSED and arrival.number in self.awaiting_ack:
-            self.awaiting_ack.pop(arrival.number).error = CommMismatch(text)
-        elif arrival.kind == Kind.REFUSED:
-            self.trouble = text
-        elif arrival.receive:
-            arrival.land()
+    # Frames that are not of the program: (stream, number, envelope, text)
+
+    def _on_ack(self, _, number, *__):
+        message = self.sender.awaiting_ack.pop(number, None)
+        if message is not None:  # else its sender has given up
+            message.accepted = True
+
+    def _on_nack(self, _, number, __, text):
+        message = self.sender.awaiting_ack.pop(number, None)
+        if message is None:
+            self.pending_error = text or self.pending_error
+        elif text:
+            message.error = CommMismatch(text)
+        else:
+            message.unwanted = True
+
+    def _on_probe(self, stream, number, *_):
+        message = self.matcher.refuse(stream.peer, number)
+        if message is not None:
+            self.sender.tell(stream.peer, Kind.NACK, number=number)
+            self._discard(message)
+
+    def _on_roll_call(self, stream, _, envelope, text):
+        self.roll_calls.hear(stream.peer, envelope[:2], text)
+
+    def _on_revoke(self, _, __, envelope, text):
+        self.revoke(envelope[:2], text)
+
+    def _on_shm_data(self, stream, number, *_):
+        stream.rings.into.available += number
+        self._empty_ring(stream)
+
+    def _on_shm_credit(self, stream, number, *_):
+        stream.rings.out.available += number
+        self.sender.fill_ring(stream)
+
+    def _on_fin(self, stream, *_):
+        stream.returned = True
+        self.ended.add(stream.peer)

@@ -1,64 +1,79 @@
 """Shared memory between two ranks of a machine, for the payload of large messages.
 
-A lane is a ring of bytes that one rank fills and the other empties, from the same place on.  How
-far, they tell each other over their socket, which also orders the memory accesses.
+A ring of bytes is written by one rank and read by the other, from the same place on.  How far, they
+tell each other over their socket, which also orders the memory accesses.
 """
 
 import mmap
 import os
+from collections import deque
 
 from course.worlds.sockets.shm_window import reserved_bytes
 
-LANE_BYTES = 4 << 20
-BLOCK_BYTES = 1 << 20  # the most that is filled before the reader is told
+RING_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20  # the most that is written before the reader is told
 
 
-class Lane:
-    """One rank's end of a lane: `ready` bytes may be filled (writer) or emptied (reader) now."""
+class ShmRing:
+    """One rank's end of a ring: `available` bytes may be written, or read, now."""
 
-    def __init__(self, memory, ready: int):
-        self.memory, self.ready, self.at = memory, ready, 0
+    def __init__(self, memory, available: int):
+        self.memory, self.available, self.position = memory, available, 0
 
-    def fill(self, view) -> int:
-        """Copy the beginning of `view` into the lane; how many bytes went in."""
+    def write(self, view) -> int:
+        """Copy the beginning of `view` into the ring; how many bytes went in."""
         part = self._next(len(view))
         part[:] = view[: len(part)]
         return len(part)
 
-    def empty(self, view) -> int:
-        """Copy what comes next out of the lane to the beginning of `view`; how many bytes."""
+    def read(self, view) -> int:
+        """Copy what comes next out of the ring to the beginning of `view`; how many bytes."""
         part = self._next(len(view))
         view[: len(part)] = part
         return len(part)
 
     def _next(self, wanted):
-        count = min(wanted, self.ready, BLOCK_BYTES, len(self.memory) - self.at)
-        part = self.memory[self.at : self.at + count]
-        self.at = (self.at + count) % len(self.memory)
-        self.ready -= count
+        count = min(wanted, self.available, BLOCK_BYTES, len(self.memory) - self.position)
+        part = self.memory[self.position : self.position + count]
+        self.position = (self.position + count) % len(self.memory)
+        self.available -= count
         return part
 
 
+class ShmRings:
+    """The rings `out` to one peer and `into` this rank, and the messages whose payloads go by them,
+    in order."""
+
+    def __init__(self, out: ShmRing, into: ShmRing):
+        self.out, self.into, self.sends, self.receives = out, into, deque(), deque()
+
+    @property
+    def head_of_line_blocked(self) -> bool:
+        """Whether the first payload to read has no place, but one behind it has."""
+        waiting = self.receives
+        return bool(waiting) and waiting[0].buffer is None and any(m.receive for m in waiting)
+
+
 def reserve(ranks: int):
-    """A file descriptor of memory for all lanes of `ranks` ranks and, behind them, their grounds;
+    """A file descriptor of memory for all rings of `ranks` ranks and, behind them, their windows;
     None where there is no such thing.  Nothing is taken of it until it is written to."""
     if not hasattr(os, "memfd_create"):
         return None
-    fd = os.memfd_create("course-lanes")
-    os.truncate(fd, lanes_bytes(ranks) + reserved_bytes(ranks))
+    fd = os.memfd_create("course-rings")
+    os.truncate(fd, rings_bytes(ranks) + reserved_bytes(ranks))
     return fd
 
 
-def lanes_bytes(ranks: int) -> int:
-    return ranks * ranks * LANE_BYTES
+def rings_bytes(ranks: int) -> int:
+    return ranks * ranks * RING_BYTES
 
 
-def lanes(fd: int, rank: int, peers, ranks: int) -> dict:
-    """{peer: (lane to it, lane from it)} in the memory behind `fd`."""
-    memory = memoryview(mmap.mmap(fd, lanes_bytes(ranks)))
+def rings(fd: int, rank: int, peers, ranks: int) -> dict:
+    """{peer: the rings between it and `rank`} in the memory behind `fd`."""
+    memory = memoryview(mmap.mmap(fd, rings_bytes(ranks)))
 
-    def lane(src, dst, ready):
-        start = (src * ranks + dst) * LANE_BYTES
-        return Lane(memory[start : start + LANE_BYTES], ready)
+    def ring(src, dst, available):
+        start = (src * ranks + dst) * RING_BYTES
+        return ShmRing(memory[start : start + RING_BYTES], available)
 
-    return {peer: (lane(rank, peer, LANE_BYTES), lane(peer, rank, 0)) for peer in peers}
+    return {peer: ShmRings(ring(rank, peer, RING_BYTES), ring(peer, rank, 0)) for peer in peers}

@@ -1,7 +1,7 @@
-"""Memory that all ranks of a node share: each has a ground of its own to write, all others read it.
+"""Memory that all ranks of a node share: each has a buffer of its own to write, all others read it.
 
-Accesses are parted by meetings.  A word for each pair of ranks says how often the one has been at a
-meeting with the other; who comes first sleeps in the kernel until that word changes (a futex).
+Barriers part the accesses.  A word for each pair of ranks counts the barriers that the one has
+reached with the other; who comes first sleeps in the kernel until that word changes (a futex).
 """
 
 import ctypes
@@ -13,10 +13,11 @@ import torch
 
 from course.comm.errors import CommError
 from course.comm.transport import NODE_MEMORY_BYTES
+from course.worlds.sockets.messages import Request
 
 WORD_BYTES = 64  # apart from one another: each in a cache line of its own
-NAP_S = 0.005  # after which a sleeper looks after its sockets
-LEFT = 0xFFFFFFFF  # what a word says once a rank has left a call before its end
+SLEEP_S = 0.005  # after which a sleeper looks after its sockets
+POISONED = 0xFFFFFFFF  # what a word says once a rank has left a call before its end
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 WAIT, WAKE, ALL = 0, 1, 2**31 - 1
 
@@ -24,95 +25,97 @@ libc, fence = ctypes.CDLL(None), threading.Lock()
 
 
 def reserved_bytes(ranks: int) -> int:
-    """What the grounds of `ranks` ranks need, and their words: one for the rank's own calls and one
-    for those beside them."""
-    return 2 * _bytes_of_one(ranks) if FUTEX else 0
+    """What two windows of `ranks` ranks need: one for their own calls, one for the background."""
+    return 2 * _window_bytes(ranks) if FUTEX else 0
 
 
-def _bytes_of_one(ranks: int) -> int:
+def _window_bytes(ranks: int) -> int:
     return ranks * (NODE_MEMORY_BYTES + ranks * WORD_BYTES)
 
 
-def windows(wire, fd: int, near, ranks: int, start: int) -> list:
-    """The windows for a rank's own calls and for those beside, in what follows byte `start` of the
-    memory behind `fd`."""
-    return [SharedWindow(wire, fd, near, ranks, start + n * _bytes_of_one(ranks)) for n in range(2)]
+def windows(transport, fd: int, near, ranks: int, start: int) -> list:
+    """The windows for a rank's own calls and for those in the background, in what follows byte
+    `start` of the memory behind `fd`."""
+    size = _window_bytes(ranks)
+    return [SharedWindow(transport, fd, near, ranks, start + n * size) for n in range(2)]
 
 
 class SharedWindow:
-    """The grounds [bytes] of the ranks `near` and of this one, by rank: `buffers`.
+    """The `buffers` [bytes], by rank, of the ranks `near` and of this one.
 
     They are what follows byte `start` of the memory behind `fd`.
     """
 
-    def __init__(self, wire, fd: int, near, ranks: int, start: int):
-        self.wire, self.met, self.left = wire, dict.fromkeys(near, 0), False
-        memory = mmap.mmap(fd, start + _bytes_of_one(ranks))
+    def __init__(self, transport, fd: int, near, ranks: int, start: int):
+        self.transport, self.count, self.poisoned = transport, dict.fromkeys(near, 0), False
+        memory, me = mmap.mmap(fd, start + _window_bytes(ranks)), transport.rank
         size = ranks * NODE_MEMORY_BYTES
         rows = torch.frombuffer(memory, dtype=torch.uint8, offset=start, count=size)
-        self.buffers = {rank: rows.view(ranks, -1)[rank] for rank in (wire.rank, *near)}
+        self.buffers = {rank: rows.view(ranks, -1)[rank] for rank in (me, *near)}
 
         def word(src, dst):
             at = start + size + (src * ranks + dst) * WORD_BYTES
             return ctypes.c_uint32.from_buffer(memory, at)
 
-        self.mine = {peer: word(wire.rank, peer) for peer in near}
-        self.theirs = {peer: word(peer, wire.rank) for peer in near}
+        self.mine = {peer: word(me, peer) for peer in near}
+        self.theirs = {peer: word(peer, me) for peer in near}
 
     def barrier(self, peers, operation):
         """Return once all `peers` are here too: what they wrote before can be read after it.
 
         Raises CommTimeout and PeerLost as a wait for a message does, CommError if one has left.
         """
-        if self.left:
-            raise CommError(left_by(self.wire.rank))
+        if self.poisoned:
+            raise poisoned_by(self.transport.rank)
         order_memory()
         for peer in peers:
-            self.met[peer] += 1
-            _set(self.mine[peer], self.met[peer])
+            self.count[peer] += 1
+            _set(self.mine[peer], self.count[peer])
         for peer in peers:
-            arrival = Arrival(self.theirs[peer], self.met[peer], peer)
+            arrival = PeerAtBarrier(self.theirs[peer], self.count[peer], peer)
             if not arrival.done:
-                arrival.nap()
-            if not arrival.done or arrival.error:
-                self.wire.wait(arrival, operation)
+                arrival.futex_wait()
+            if not arrival.done:
+                self.transport.wait(arrival, operation)
         order_memory()
 
     def poison(self):
         """Let nobody take what this rank does from now on for a part of a call that has failed."""
-        self.left = True
+        self.poisoned = True
         for word in self.mine.values():
-            _set(word, LEFT)
+            _set(word, POISONED)
 
 
-class Arrival:
-    """Wait for it until a peer has been at so many meetings."""
-
-    any_of, envelope = False, None
+class PeerAtBarrier(Request):
+    """Done when a peer's word says that it has reached so many barriers."""
 
     def __init__(self, word, count, peer):
         self.word, self.count, self.needs = word, count, {peer}
 
     @property
     def done(self) -> bool:
-        return self.word.value >= self.count
+        return self.count <= self.word.value < POISONED
 
     @property
     def error(self):
-        if self.word.value != LEFT:
-            return None
-        return CommError(left_by(*self.needs))
+        return poisoned_by(*self.needs) if self.word.value == POISONED else None
 
-    def nap(self):
-        """Sleep until the word changes, at most for NAP_S."""
+    def block(self, progress):
+        """What it waits for comes by memory; the sockets tell only that the peer is gone."""
+        with progress.unlocked():
+            self.futex_wait()
+        progress.poll(0)
+
+    def futex_wait(self):
+        """Sleep until the word changes, at most for SLEEP_S."""
         now = self.word.value
         if now < self.count:
-            _futex(self.word, WAIT, now, ctypes.byref(Timespec(0, int(NAP_S * 1e9))))
+            _futex(self.word, WAIT, now, ctypes.byref(Timespec(0, int(SLEEP_S * 1e9))))
 
 
-def left_by(rank) -> str:
-    return (f"rank {rank} has left a collective before its end: nothing can go through the memory "
-            "that it shares with its node any more")  # fmt: skip
+def poisoned_by(rank) -> CommError:
+    rule = "nothing can go through the memory that it shares with its node any more"
+    return CommError(f"rank {rank} has left a collective before its end: {rule}")
 
 
 class Timespec(ctypes.Structure):

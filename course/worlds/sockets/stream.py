@@ -1,59 +1,38 @@
 """One end of a stream between two ranks: frames queued to leave, bytes that arrive."""
 
-import struct
 from collections import deque
 
-HEADER = struct.Struct("<BBBBiiIQQ")
-# kind, dtype, synchronous, by lane, tag, call, number, group, bytes
+from course.worlds.sockets.messages import HEADER
 
-
-class Frame:
-    """A header on its way out, and its payload unless that goes by lane; `left` bytes to go."""
-
-    def __init__(self, kind, envelope, number, view, synchronous, by_lane):
-        group, call, tag, dtype, _ = envelope
-        head = HEADER.pack(kind, dtype, synchronous, by_lane, tag, call, number, group, len(view))
-        self.parts = [memoryview(head)] if by_lane else [memoryview(head), view]
-        self.left = len(head) + len(view)
-
-    def advance(self, count: int):
-        self.left -= count
-        while self.parts and count >= len(self.parts[0]):
-            count -= len(self.parts.pop(0))
-        if self.parts:
-            self.parts[0] = self.parts[0][count:]
+INBOX_BYTES = 8 * 1024  # a header and a short payload come by one call of the kernel
 
 
 class Stream:
-    """This rank's socket to one peer (None: to itself), and the lanes beside it if they share
-    memory."""
+    """This rank's socket to `peer`, and the rings beside it if they share memory."""
 
-    def __init__(self, peer: int, socket=None, lanes=(None, None)):
-        self.peer, self.socket = peer, socket
-        self.lane_out, self.lane_in = lanes
-        self.outbox, self.filling = deque(), deque()  # frames; sends whose payload goes by lane
-        self.by_lane = deque()  # arrivals whose payload comes by lane
-        self.header, self.filled = bytearray(HEADER.size), 0
-        self.arriving = None  # the arrival whose payload comes next
-        self.arrived = []  # arrivals that nobody has asked for yet, oldest first
-        self.shared = {}  # (group, call) -> what the peer says of that call
-        self.returned = self.lost = False
+    def __init__(self, peer: int, socket, rings=None):
+        self.peer, self.socket, self.rings = peer, socket, rings
+        self.outbox = deque()  # frames
+        self.inbox, self.start, self.end = memoryview(bytearray(INBOX_BYTES)), 0, 0
+        self.incoming = None  # the message whose payload comes next
+        self.returned = self.lost = self.drained = False
         self.moved = 0  # bytes, both ways, headers counted
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether nothing more will ever come: the peer has returned, or is lost."""
         return self.returned or self.lost
 
     @property
-    def in_the_way(self) -> bool:
-        """Whether the lane begins with a message without a place, and one with a place follows."""
-        lane = self.by_lane
-        return bool(lane) and lane[0].view is None and any(arrival.receive for arrival in lane)
+    def paused(self) -> bool:
+        """Whether the next payload has no place yet, and so is left to the kernel."""
+        return self.incoming is not None and self.incoming.buffer is None
 
-    def first_for(self, receive):
-        """The oldest arrival that `receive` is for, if there is one."""
-        return next((arrival for arrival in self.arrived if arrival.is_for(receive)), None)
+    def post(self, frame):
+        """Let a frame leave, after those before it."""
+        self.outbox.append(frame)
+        if len(self.outbox) == 1:
+            self.flush()
 
     def flush(self):
         """Hand the kernel as much as it takes; what a lost peer can no longer take is dropped."""
@@ -66,28 +45,44 @@ class Stream:
             except OSError:  # the end of what the peer sent before still has to be read
                 return self.outbox.clear()
             self.moved += count
-            frame.advance(count)
-            if not frame.parts:
+            if frame.advance(count):
                 self.outbox.popleft()
 
-    def fill(self, view) -> int:
-        """Bytes read into `view`; 0 if there are none now, or never again (then `lost` is set)."""
+    def next_header(self):
+        """The fields of the next header once all of it is here, else None."""
+        if self.end - self.start < HEADER.size and not self._refill():
+            return None
+        fields = HEADER.unpack_from(self.inbox, self.start)
+        self.start += HEADER.size
+        return fields
+
+    def take(self, view) -> int:
+        """Bytes moved into `view`; 0 if there are none now, or never again (then it is `lost`)."""
+        count = min(len(view), self.end - self.start)
+        if not count:
+            return self._receive(view)
+        view[:count] = self.inbox[self.start : self.start + count]
+        self.start += count
+        return count
+
+    def _refill(self) -> bool:
+        """Whether the inbox holds a header now."""
+        left = self.end - self.start
+        self.inbox[:left] = bytes(self.inbox[self.start : self.end])
+        self.start, self.end = 0, left
+        while self.end < HEADER.size and not self.drained:
+            self.end += self._receive(self.inbox[self.end :])
+        return self.end >= HEADER.size
+
+    def _receive(self, view) -> int:
         try:
             count = self.socket.recv_into(view)
         except BlockingIOError:
+            self.drained = True
             return 0
         except OSError:
             count = 0
         self.lost = self.lost or count == 0
+        self.drained = count < len(view)  # then the kernel had no more
         self.moved += count
         return count
-
-    def next_header(self):
-        """The fields of the next header once all of it is here, else None."""
-        while self.filled < HEADER.size:
-            count = self.fill(memoryview(self.header)[self.filled :])
-            if not count:
-                return None
-            self.filled += count
-        self.filled = 0
-        return HEADER.unpack(self.header)

@@ -8,8 +8,9 @@ checked mode the ranks compare their calls first.
 import contextlib
 import datetime
 import os
-import socket
+import tempfile
 
+import torch
 import torch.distributed as dist
 
 from course.comm.errors import CommTimeout, PeerLost
@@ -22,9 +23,7 @@ OPERATIONS = {
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
 }
-
-
-MEANINGS = {
+TRANSLATIONS = {
     "Timed out": (CommTimeout, "waited too long"),
     "Connection closed": (PeerLost, "lost its connection to another rank"),
     "Connection reset": (PeerLost, "lost its connection to another rank"),
@@ -41,7 +40,7 @@ class Native:
         """Reduce `x` [any shape] over all ranks, in place."""
         operation = self._operation(op, x)
         with self._call("all_reduce", [x], op=op) as (flat,):
-            dist.all_reduce(flat, operation, group=self.group)
+            self.group.allreduce(self._real(flat, op), operation).wait()
             if op == "mean":
                 flat /= self._comm.size
 
@@ -49,25 +48,26 @@ class Native:
         """Copy `x` [any shape] from `root` to all ranks, in place."""
         self._required_root(root)
         with self._call("broadcast", [x], root=root) as (flat,):
-            dist.broadcast(flat, group_src=root, group=self.group)
+            self.group.broadcast(self._real(flat), root).wait()
 
     def all_gather(self, outs, x):
         """Gather `x` [the same shape everywhere] of every rank into `outs`, a tensor a rank."""
         with self._call("all_gather", outs, [x]) as (*flats, mine):
-            dist.all_gather(flats, mine, group=self.group)
+            self.group.allgather([self._real(x) for x in flats], self._real(mine)).wait()
 
     def reduce_scatter(self, out, parts, op="sum"):
         """Reduce `parts` [one a rank, the same shape] over all ranks; part r to `out` on rank r."""
         operation = self._operation(op, out)
         with self._call("reduce_scatter", [out], parts, op=op) as (mine, *flats):
-            dist.reduce_scatter(mine, flats, operation, group=self.group)
+            reals = [self._real(x, op) for x in flats]
+            self.group.reduce_scatter(self._real(mine, op), reals, operation).wait()
             if op == "mean":
                 mine /= self._comm.size
 
     def barrier(self):
         """Return once every rank has called it."""
         with self._call("barrier", []):
-            dist.barrier(group=self.group)
+            self.group.barrier().wait()
 
     @contextlib.contextmanager
     def _call(self, name, outs, ins=(), **details):
@@ -80,20 +80,26 @@ class Native:
             try:
                 yield pieces
             except RuntimeError as error:
-                raise self._in_our_words(error, name, tensors) from error
+                raise self._translated(error, name, tensors) from error
             for out, piece in zip(outs, pieces):
                 if out.data_ptr() != piece.data_ptr():
                     out.detach().copy_(piece)
 
-    def _in_our_words(self, error, name, tensors) -> Exception:
+    def _translated(self, error, name, tensors) -> Exception:
         rank = self._comm.rank
         if "nvalid scalar type" in str(error):
             dtypes = ", ".join(sorted({str(x.dtype) for x in tensors}))
             return ValueError(f"rank {rank}: the backend has no {name} for {dtypes}")
-        for words, (kind, what) in MEANINGS.items():
+        for words, (kind, what) in TRANSLATIONS.items():
             if words in str(error):
                 return kind(f"rank {rank} {what} in {self._comm.call}")
         return error
+
+    def _real(self, x, op="sum"):
+        """Complex numbers as pairs of real ones, which is all that the backend knows."""
+        if x.is_complex() and op not in ("sum", "mean"):
+            raise ValueError(f"rank {self._comm.rank}: the backend has no {op} of {x.dtype}")
+        return torch.view_as_real(x) if x.is_complex() else x
 
     def _required_root(self, root):
         if root not in range(self._comm.size):
@@ -111,51 +117,40 @@ class Native:
 
 
 class Backend:
-    """torch.distributed, started the first time that a program asks for it, on the network that
-    joins its ranks: loopback, unless their sockets have addresses."""
+    """torch.distributed, started the first time that a program asks for it, on the network
+    `interface`; gloo between CPUs, NCCL between GPUs."""
 
-    def __init__(self, wire):
-        self._wire, self._groups = wire, {}
+    def __init__(self, transport, interface: str):
+        self.transport, self.interface = transport, interface
 
     def native(self, comm) -> Native:
-        """The backend's collectives on the ranks of `comm`."""
-        if comm.name not in self._groups:
-            self._groups[comm.name] = Native(comm, self._group(comm))
-        return self._groups[comm.name]
+        """The backend's collectives on the ranks of `comm`.
 
-    def _group(self, comm):
-        if not dist.is_initialized():
-            self._start(comm)
-        if comm.name == "world":
-            return dist.group.WORLD
-        if list(comm.members) != sorted(comm.members):
-            raise ValueError(f"native keeps the world's order, not {list(comm.members)}")
-        return dist.new_group(comm.members, use_local_synchronization=True)
+        They find one another by a file in a folder that is this user's alone, and gone at once.
+        """
+        os.environ["GLOO_SOCKET_IFNAME"] = self.interface
+        with contextlib.ExitStack() as stack:
+            folder = ""
+            if comm.rank == 0:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
+            path = os.path.join(comm.gather_texts(folder)[0], "store")
+            group = self._group(comm, dist.FileStore(path, comm.size))
+            comm.gather_texts("")  # all have found all
+        return Native(comm, group)
 
-    def _start(self, comm):
-        size = len(self._wire.streams)
-        if comm.name != "world":
-            raise ValueError("ask for `native` of the world first: all ranks start the backend")
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        timeout = datetime.timedelta(seconds=self._wire.timeout or 10**6)
-        listener = socket.create_server((self._address, 0)) if comm.rank == 0 else None
-        place = "{} {}".format(*listener.getsockname()) if listener else ""
-        address, port = comm.gather_texts(place)[0].split()
-        served = {"master_listen_fd": listener.detach()} if listener else {}
-        store = dist.TCPStore(address, int(port), size, comm.rank == 0, timeout,
-                              wait_for_workers=False, **served)  # fmt: skip
-        kinds = "cpu:gloo,cuda:nccl" if self._wire.device.type == "cuda" else "gloo"
-        dist.init_process_group(
-            kinds, store=store, rank=comm.rank, world_size=size, timeout=timeout
-        )
+    def _group(self, comm, store):
+        where = {"rank": comm.rank, "timeout": self._timeout}
+        on_gpus = self.transport.device.type == "cuda"
+        if comm.size == len(self.transport.sender.streams) + 1 and not dist.is_initialized():
+            kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+            dist.init_process_group(kinds, store=store, world_size=comm.size, **where)
+            group = dist.group.WORLD
+        else:
+            kind = dist.ProcessGroupNCCL if on_gpus else dist.ProcessGroupGloo
+            group = kind(store, size=comm.size, **where)
+        group.barrier().wait()
+        return group
 
     @property
-    def _address(self) -> str:
-        sockets = [stream.socket for stream in self._wire.remote]
-        inet = (end.getsockname()[0] for end in sockets if end.family == socket.AF_INET)
-        return next(inet, "127.0.0.1")
-
-    @staticmethod
-    def stop():
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    def _timeout(self) -> datetime.timedelta:
+        return datetime.timedelta(seconds=self.transport.progress.timeout or 10**6)

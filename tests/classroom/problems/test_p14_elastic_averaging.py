@@ -10,62 +10,62 @@ from tests.classroom.gallery import Gallery, gallery_tests
 # The bound
 
 
-def bound_stub(bend, workers):
+def bound_stub(rate_curvature, workers):
     """The alpha from which on elastic averaging no longer settles, at tau 1."""
     ...
 
 
-def bound_of_the_package(bend, workers):
-    return largest_alpha(bend, workers)
+def bound_of_the_package(rate_curvature, workers):
+    return largest_alpha(rate_curvature, workers)
 
 
-def bound_by_halving(bend, workers):
-    low, high = 0.0, 4.0 * (0 < bend < 2)
+def bound_by_halving(rate_curvature, workers):
+    low, high = 0.0, 4.0 * (0 < rate_curvature < 2)
     for _ in range(60):
         middle = (low + high) / 2
-        grows = torch.linalg.eigvals(mean_system(bend, middle, workers)).abs().max() > 1
+        grows = torch.linalg.eigvals(mean_system(rate_curvature, middle, workers)).abs().max() > 1
         low, high = (low, middle) if grows else (middle, high)
     return low
 
 
-def bound_without_a_limit(bend, workers):
-    return 2 * (2 - bend) / (2 + workers * (2 - bend))
+def bound_without_a_limit(rate_curvature, workers):
+    return 2 * (2 - rate_curvature) / (2 + workers * (2 - rate_curvature))
 
 
-def bound_of_beta_two(bend, workers):
-    return 2 / workers if bend < 2 else 0.0
+def bound_of_beta_two(rate_curvature, workers):
+    return 2 / workers if rate_curvature < 2 else 0.0
 
 
-def bound_of_one(bend, workers):
-    return (4 - 2 * bend) / (4 - bend) if bend < 2 else 0.0
+def bound_of_one(rate_curvature, workers):
+    return (4 - 2 * rate_curvature) / (4 - rate_curvature) if rate_curvature < 2 else 0.0
 
 
-def bound_of_one_shared(bend, workers):
-    return bound_of_one(bend, workers) / workers
+def bound_of_one_shared(rate_curvature, workers):
+    return bound_of_one(rate_curvature, workers) / workers
 
 
-def bound_as_beta(bend, workers):
-    return workers * largest_alpha(bend, workers)
+def bound_as_beta(rate_curvature, workers):
+    return workers * largest_alpha(rate_curvature, workers)
 
 
-def bound_on_flat_ground(bend, workers):
-    return 2 / (1 + workers) if bend < 2 else 0.0
+def bound_on_flat_ground(rate_curvature, workers):
+    return 2 / (1 + workers) if rate_curvature < 2 else 0.0
 
 
-def bound_of_the_worker(bend, workers):
-    return 2 - bend
+def bound_of_the_worker(rate_curvature, workers):
+    return 2 - rate_curvature
 
 
-def bound_by_trace(bend, workers):
-    return (4 - bend) / (1 + workers) if bend < 2 else 0.0
+def bound_by_trace(rate_curvature, workers):
+    return (4 - rate_curvature) / (1 + workers) if rate_curvature < 2 else 0.0
 
 
-def bound_as_two_numbers(bend, workers):
-    return [0.0, largest_alpha(bend, workers)]
+def bound_as_two_numbers(rate_curvature, workers):
+    return [0.0, largest_alpha(rate_curvature, workers)]
 
 
-def bound_that_is_kept(bend, workers):
-    largest_alpha(bend, workers)
+def bound_that_is_kept(rate_curvature, workers):
+    largest_alpha(rate_curvature, workers)
 
 
 # Both ends
@@ -390,14 +390,14 @@ GALLERIES = [
         bound_stub,
         [bound_of_the_package, bound_by_halving],
         {
-            "from a bend of 2 on: then no spring does.": bound_without_a_limit,
+            "from rate times curvature 2 on: then no spring does.": bound_without_a_limit,
             "this is where beta is 2: the workers move as well.": bound_of_beta_two,
             "this is the bound of a single worker": bound_of_one,
             "the bound falls with the workers, but not in proportion.": bound_of_one_shared,
             "this is the bound of beta, workers times alpha.": bound_as_beta,
             "this is the bound on flat ground": bound_on_flat_ground,
-            "beyond 2 - bend one worker, its centre held, swings.": bound_of_the_worker,
-            "with bend 0.1 and 4 workers it settles below 0.3958": bound_by_trace,
+            "beyond 2 - rate times curvature one worker, its centre held,": bound_of_the_worker,
+            "at rate times curvature 0.1 with 4 workers it settles below 0.3958": bound_by_trace,
             "a bound has shape [], not [2].": bound_as_two_numbers,
             "nothing came back: does the function end in return?": bound_that_is_kept,
         },

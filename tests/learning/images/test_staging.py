@@ -1,6 +1,7 @@
 import hashlib
 import http.server
 import io
+import lzma
 import subprocess
 import sys
 import tarfile
@@ -258,6 +259,56 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
     (tmp_path / "archive").write_bytes(content)
     with pytest.raises(ValueError, match="archive cannot be unpacked"):
         staging.unpack(tmp_path / "archive", tmp_path / "into")
+
+
+def marked(offset_here, offset_in_directory, value):
+    """A zip file in which two fields of its only member have this value."""
+    packed = bytearray(zip_of({"s1/1.pgm": b"1234"}))
+    packed[offset_here] = packed[packed.find(b"PK\1\2") + offset_in_directory] = value
+    return bytes(packed)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (marked(6, 8, 1), "is encrypted, password required"),
+        (marked(8, 10, 99), "compression method is not supported"),
+        (tar_of({"/".join(["d"] * 1500) + "/1.pgm": b""}), "recursion|File name too long"),
+        (lzma.compress(b"1234" * 500)[:40] + bytes(40), "cannot be unpacked"),
+    ],
+    ids=["encrypted", "unknown method", "deep", "damaged xz"],
+)
+def test_archives_that_python_cannot_read_are_refused_in_a_sentence(tmp_path, content, reason):
+    (tmp_path / "archive").write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=reason):
+        staging.unpack(tmp_path / "archive", tmp_path / "into")
+
+
+def test_an_archive_without_the_data_set_is_not_kept(small, server, tmp_path):
+    wrong = tar_of({"elsewhere/1.pgm": b""})
+    small(answer(wrong), packed=wrong)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="must hold s1/1.pgm, and does not"):
+            staging.fetch("small", tmp_path)
+        assert not list(tmp_path.iterdir())
+    assert server.asked == ["/a"] * 2
+
+
+@pytest.mark.parametrize("moment", ["_download", "_check_writable", "unpack"])
+def test_two_who_fetch_at_once_both_get_the_data_set(small, tmp_path, monkeypatch, moment):
+    """The other one finishes while this one is at any stage of its work."""
+    small(answer(WHOLE))
+    usual = getattr(staging, moment)
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(staging, moment, usual)
+        done = usual(*arguments) if moment != "unpack" else None
+        staging.fetch("small", tmp_path)
+        return done if moment != "unpack" else usual(*arguments)
+
+    monkeypatch.setattr(staging, moment, interrupted)
+    assert staging.fetch("small", tmp_path) == tmp_path / "small"
+    assert held(tmp_path) == {f"small/{name}": content for name, content in FILES.items()}
 
 
 def test_a_name_that_is_none(tmp_path):

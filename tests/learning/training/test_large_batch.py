@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 from course.learning.training.large_batch import (
     LAMB,
@@ -64,15 +65,43 @@ def test_a_step_of_lamb():
     close(w, [2.99648159, 3.99644743], rtol=0, atol=1e-8)
 
 
+def at_rates(x, rates, gradients, **options):
+    """`x` after a step of LARS, without its local rates, at each rate and gradient."""
+    optimizer = LARS([x], lr=0.0, trust=None, **options)
+    for rate, gradient in zip(rates, gradients, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        x.grad = None if gradient is None else torch.full_like(x, gradient)
+        optimizer.step()
+    return x
+
+
 @pytest.mark.parametrize("corrected, expected", [(False, 1.1), (True, 2.0)])
 def test_momentum_correction(corrected, expected):
-    """v = 1, m = 0.9, the rate goes from 0.1 to 0.2, g = 1."""
-    w = weights(0.0, grad=[10.0])
-    optimizer = LARS([w], lr=0.1, trust=None, corrected=corrected)
-    optimizer.step()
-    w.grad, optimizer.param_groups[0]["lr"] = torch.ones_like(w), 0.2
-    optimizer.step()
-    close(optimizer.state[w]["velocity"], [expected])
+    """v = 1, m = 0.9, the rate goes from 0.1 to 0.2, g = 1: w = -1 - v."""
+    w = at_rates(weights(0.0), [0.1, 0.2], [10.0, 1.0], corrected=corrected)
+    close(w, [-1.0 - expected])
+
+
+def test_a_corrected_warm_up_may_begin_at_rate_zero():
+    """What was gathered while the rate was 0 counts from the next step on, as in torch's SGD."""
+    w = at_rates(weights(0.0), [0.0, 0.5, 0.0, 1.0], [1.0] * 4, momentum=0.5, corrected=True)
+    close(w, [-0.5 * 1.5 - 1.0 * 1.875])
+
+
+def test_a_parameter_without_a_gradient_for_a_step_is_corrected_by_its_own_last_rate():
+    w = at_rates(weights(0.0), [1.0, 0.5, 0.25], [1.0, None, 1.0], corrected=True)
+    close(w, [-1.0 - (0.9 * 0.25 / 1.0 + 0.25)])
+
+
+@pytest.mark.parametrize("kind", [LARS, LAMB])
+def test_complex_weights_step_as_their_real_and_imaginary_parts(kind):
+    """torch's Adam takes them so; |g|^2 would give both parts one scale, g^2 none at all."""
+    parts = weights(1.0, 1.0, 2.0, -1.0, grad=[0.0, 1.0, 1.0, 3.0])
+    whole = torch.view_as_complex(parts.detach().clone().view(2, 2)).requires_grad_()
+    whole.grad = torch.view_as_complex(parts.grad.clone().view(2, 2)).conj_physical().conj()
+    for x in (parts, whole):
+        kind([x], lr=0.1, weight_decay=0.01).step()
+    close(torch.view_as_real(whole.detach()).flatten(), parts.tolist())
 
 
 # Against others' optimisers, on a net
@@ -194,6 +223,34 @@ def test_biases_and_norms_two_switches():
     assert made[2]["params"][0] is module[1].weight
     with pytest.raises(ValueError, match="one of weight, bias, norm, not 'biases'$"):
         groups(module, 0.3, decayed=("biases",))
+
+
+def kinds(module):
+    """{parameter: its kind} as `groups` tells them apart."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    made = groups(module, 0.1, decayed=("weight",), adapted=("weight", "bias"))
+    told = {(0.1, True): "weight", (0.0, True): "bias", (0.0, False): "norm"}
+    return {names[p]: told[g["weight_decay"], g["adapt"]] for g in made for p in g["params"]}
+
+
+def test_biases_of_every_name_are_biases():
+    """`bias_ih_l0` of an LSTM and `in_proj_bias` of attention were decayed, as weights."""
+    nets = nn.LSTM(2, 2, bidirectional=True), nn.GRU(2, 2), nn.RNN(2, 2), nn.Bilinear(1, 1, 1)
+    nets += (nn.MultiheadAttention(4, 2, add_bias_kv=True), nn.TransformerEncoderLayer(4, 1, 4))
+    for module in nets:
+        for name, kind in kinds(module).items():
+            expected = "norm" if "norm" in name else "bias" if "bias" in name else "weight"
+            assert kind == expected, name
+
+
+def test_what_is_parametrized_keeps_its_kind():
+    linear = parametrizations.weight_norm(parametrizations.orthogonal(nn.Linear(2, 2), "weight"))
+    parametrize.register_parametrization(linear, "bias", nn.Tanh())
+    norm = parametrize.register_parametrization(nn.LayerNorm(2), "weight", nn.Softplus())
+    told = kinds(nn.ModuleDict({"bias": linear, "scale": norm}))
+    by_kind = {kind: [name for name in told if told[name] == kind] for kind in told.values()}
+    assert by_kind["bias"] == ["bias.parametrizations.bias.original"]
+    assert sorted(by_kind["norm"]) == ["scale.bias", "scale.parametrizations.weight.original"]
 
 
 def test_a_group_that_is_not_adapted_steps_as_sgd():

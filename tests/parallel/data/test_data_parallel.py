@@ -167,9 +167,9 @@ def test_a_parameter_that_is_frozen_later():
 
 def in_order_of_backward(comm):
     net = DataParallel(Net(), comm, bucket_mb=1e-6)
-    before = [net.names[p] for p in net.home]
+    before = [net.reducer.layout.names[p] for p in net.reducer.layout.bucket_of]
     ((net(rows(0)[0], 1)) ** 2).mean().backward()
-    return before, [net.names[p] for p in net.home]
+    return before, [net.reducer.layout.names[p] for p in net.reducer.layout.bucket_of]
 
 
 def test_buckets_follow_backward_from_the_second_step_on():
@@ -196,7 +196,9 @@ def in_two_orders(comm, count):
     for _ in range(3):
         net.zero_grad()
         net(torch.ones(count if comm.rank else 3, 2), comm.rank).backward()
-    return [net.names[p] for p in net.home], [p.grad for p in net.parameters()]
+    return [net.reducer.layout.names[p] for p in net.reducer.layout.bucket_of], [
+        p.grad for p in net.parameters()
+    ]
 
 
 def test_ranks_whose_backwards_take_different_ways():
@@ -219,17 +221,17 @@ def gradients_only(comm):
 
 
 def test_the_bytes_are_those_of_one_all_reduce():
-    """10 010 gradients, 2 flags and a weight through a ring of 3; then the order of 2 numbers."""
+    """10 010 gradients, 2 flags and 4 counts through a ring of 3; then the order of 2 numbers."""
     sent = run(gradients_only, 3)
-    assert sum(sent) == 4 * (10_010 + 3) * 4 + 2 * 2 * 8
+    assert sum(sent) == 4 * (10_010 + 6) * 4 + 2 * 2 * 8
 
 
 def early_buckets(comm):
     net = DataParallel(nn.Sequential(*[nn.Linear(50, 50) for _ in range(4)]), comm, bucket_mb=0.01)
     begun = []
-    net.module[0].weight.register_hook(lambda g: begun.append(len(net.begun)))
+    net.module[0].weight.register_hook(lambda g: begun.append(len(net.reducer.backward.begun)))
     net(torch.ones(2, 50)).sum().backward()
-    return begun[0], len(net.buckets)
+    return begun[0], len(net.reducer.layout.buckets)
 
 
 def test_buckets_are_on_their_way_before_backward_is_over():

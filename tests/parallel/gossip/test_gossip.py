@@ -140,7 +140,7 @@ def test_an_imagined_cluster_takes_the_seconds_foretold(graph):
     case = values(graph.ranks, (501,)), [(metropolis(graph), 3)]
     run(gossiped, graph.ranks, *case, on=world, checked=False)
     foreseen = gossip_cost(graph, 8 * 501, 3).seconds(2 * FDR.latency_s, 1 / FDR.bytes_per_s)
-    assert world.record.seconds == pytest.approx(foreseen, rel=1e-9)
+    assert world.report.seconds == pytest.approx(foreseen, rel=1e-9)
 
 
 def central(comm, start):

@@ -7,6 +7,7 @@ import torch
 
 from course.parallel.gossip.topology import (
     Graph,
+    check_mixing_matrix,
     complete_graph,
     gossip_cost,
     metropolis,
@@ -74,7 +75,7 @@ def test_a_random_graph_is_regular_connected_and_its_seed_s(p, degree):
     assert graphs == [random_regular_graph(p, degree, seed) for seed in range(8)]
     for graph in graphs:
         assert [len(near) for near in graph.neighbours] == [degree] * p
-        assert graph.pieces == [list(range(p))]
+        assert graph.components == [list(range(p))]
     assert len(set(graphs)) == (1 if p == degree + 1 else 8)
 
 
@@ -97,6 +98,21 @@ def test_mixing_matrices_are_symmetric_with_rows_of_one(graph, p):
     matrix = metropolis(graph(p))
     assert matrix.equal(matrix.T) and (matrix >= 0).all()
     assert torch.allclose(matrix.sum(dim=1), torch.ones(p).double(), rtol=0, atol=1e-14)
+
+
+def test_weights_below_zero_may_lead_to_the_mean():
+    weights = tensor([[1.2, -0.2], [-0.2, 1.2]]), tensor([[0.75, 0.5, -0.25], [0.5, 0, 0.5],
+                                                          [-0.25, 0.5, 0.75]])  # fmt: skip
+    with pytest.raises(ValueError, match="eigenvalue of size 1.4"):
+        check_mixing_matrix(weights[0])
+    with pytest.raises(ValueError, match="eigenvalue of size 1,"):
+        check_mixing_matrix(weights[1])
+    matrix = tensor([[0.9, 0.3, -0.2], [0.3, 0.4, 0.3], [-0.2, 0.3, 0.9]])
+    with pytest.raises(ValueError, match="eigenvalue of size 1.1,"):
+        check_mixing_matrix(matrix)
+    matrix = tensor([[0.6, 0.5, -0.1], [0.5, 0, 0.5], [-0.1, 0.5, 0.6]])
+    assert check_mixing_matrix(matrix) is matrix
+    assert torch.linalg.matrix_power(matrix, 99).allclose(torch.full((3, 3), 1 / 3).double())
 
 
 # How fast: numbers only
@@ -188,6 +204,8 @@ BAD_MATRICES = {
     r"must be symmetric, but \[0, 1\] is 0.5 and \[1, 0\] 0.25": tensor([[0.5, 0.5], [0.25, 0.75]]),
     r"a graph in 2 pieces has no common mean to find: \[\[0, 2\], \[1\]\]":
         tensor([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]),
+    "a second eigenvalue of size 1, not below 1, never": tensor([[0, 1], [1, 0]]),
+    "a second eigenvalue of size 3, not below 1, never": tensor([[-1, 2], [2, -1]]),
     r"is float64 \[ranks, ranks\], not float32 \[2, 2\]": torch.tensor(HALF),
     r"is float64 \[ranks, ranks\], not float64 \[2, 3\]": tensor([[1, 0, 0], [0, 1, 0]]),
     r"is float64 \[ranks, ranks\], not float64 \[4\]": torch.ones(4).double(),
@@ -216,9 +234,7 @@ def test_graphs_that_cannot_be():
             random_regular_graph(p, degree, seed=0)
 
 
-def test_tolerances_and_weights_that_lead_nowhere():
+def test_tolerances_that_cannot_be():
     for tolerance in (0, 1, -0.1, math.nan):
         with pytest.raises(ValueError, match="a tolerance is a fraction between 0 and 1"):
             steps_to_agree(tensor(HALF), tolerance)
-    with pytest.raises(ValueError, match="a second eigenvalue of size 1, not below 1, never"):
-        steps_to_agree(tensor([[0, 1], [1, 0]]), 0.1)

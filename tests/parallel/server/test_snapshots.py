@@ -1,4 +1,4 @@
-"""Snapshots: complete or not there, the last two of each shard, one common to all."""
+"""Snapshots: complete or not there; one that all shards have, or a sentence."""
 
 import os
 
@@ -22,22 +22,39 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert [version for version in range(8) if snapshots.due(version)] == [0, 3, 6]
 
 
-def test_the_last_two_are_kept_and_those_of_others_stay(tmp_path):
+def test_what_is_too_old_or_too_new_is_removed_and_other_shards_stay(tmp_path):
     snapshots = Snapshots(tmp_path)
     for version in (2, 4, 10, 8):
         save(snapshots, 0, version)
     save(snapshots, 1, 2)
-    assert snapshots.versions(0, 2) == [8, 10] and snapshots.versions(1, 2) == [2]
+    snapshots.restrict(0, 2, 4, 8)
+    assert snapshots.versions(0, 2) == [4, 8] and snapshots.versions(1, 2) == [2]
 
 
 def test_the_newest_of_a_shard_and_the_newest_that_all_have(tmp_path):
     snapshots = Snapshots(tmp_path)
     assert snapshots.newest(0, 2, common=True) is snapshots.newest(0, 2, common=False) is None
-    save(snapshots, 0, 2), save(snapshots, 0, 4)
-    assert snapshots.newest(0, 2, common=True) is None
-    save(snapshots, 1, 2)
+    save(snapshots, 0, 0)  # the other server was lost before anything was learned
+    assert snapshots.newest(0, 2, common=True) is snapshots.newest(1, 2, common=False) is None
+    save(snapshots, 0, 2), save(snapshots, 0, 4), save(snapshots, 1, 2)
     assert [snapshots.newest(shard, 2, common=True) for shard in (0, 1)] == [2, 2]
     assert [snapshots.newest(shard, 2, common=False) for shard in (0, 1)] == [4, 2]
+
+
+def test_what_was_learned_but_not_by_all_is_not_passed_over(tmp_path):
+    snapshots = Snapshots(tmp_path)
+    save(snapshots, 0, 6), save(snapshots, 0, 7)
+    for shard, common, whose in ((0, True, "common to all shards"), (1, False, "of shard 1")):
+        with pytest.raises(ValueError) as caught:
+            snapshots.newest(shard, 2, common=common)
+        assert str(caught.value) == (
+            f"{tmp_path} has no version {whose} to begin again with, but, shard by shard, "
+            "[[6, 7], []]: give back what is missing, or begin anew in an empty folder"
+        )
+    save(snapshots, 1, 4), save(snapshots, 1, 5)
+    with pytest.raises(ValueError, match=r"\[\[6, 7\], \[4, 5\]\]"):
+        snapshots.newest(1, 2, common=True)
+    assert snapshots.newest(1, 2, common=False) == 5
 
 
 def test_who_dies_while_saving_leaves_the_last_one_whole(tmp_path, monkeypatch):
@@ -64,5 +81,5 @@ def test_a_folder_of_another_number_of_shards(tmp_path):
 def test_every_is_a_whole_number(every):
     with pytest.raises(ValueError) as caught:
         Snapshots("anywhere", every)
-    rule = "a snapshot is taken every so many versions, at least 1"
+    rule = "the number of versions between snapshots is a whole number, 1 or more"
     assert str(caught.value) == f"{rule}, not {every!r}"

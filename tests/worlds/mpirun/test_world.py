@@ -1,21 +1,26 @@
 """Ranks in touch by MPI: everything is as with processes, and nothing is left of a run."""
 
+import ast
+import contextlib
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
 import course
 from course.collectives import all_reduce, broadcast
-from course.comm import ANY, CommError, Trace
+from course.comm import ANY, Trace
 from course.worlds import RankError, mpi, run
+from course.worlds.mpirun import world
+from course.worlds.mpirun.process_manager import ProcessManager
 from tests.collectives.drills import BASIC, REDUCING
 from tests.collectives.guarded import column, whole
 from tests.collectives.test_basic import (
@@ -26,12 +31,10 @@ from tests.collectives.test_basic import (
     every_dtype_and_op,
     every_shape_and_layout,
 )
-from tests.worlds.sockets.test_torch_backend import every_call, ramp, told
-from tests.worlds.test_stop import SPARE_S, Family, a_notebook, alive, wait_until
+from tests.worlds.sockets.test_torch_backend import told
 
 pytest.importorskip("mpi4py")
 ROOT = Path(course.__file__).parents[1]
-MPIRUN = mpi()._manager()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -69,45 +72,6 @@ def test_the_same_tensors_five_times_with_other_values(ranks, elements):
     assert run(pass_round, ranks, elements, 5, on=mpi()) == [expected] * ranks
 
 
-def late_receive(comm):
-    """A message begins to come for nobody, since one is awaited behind it, and then finds its
-    receive."""
-    long = torch.arange(1_000_000.0)
-    if comm.rank == 0:
-        first = comm.isend(long, 1, tag=1)
-        comm.isend(long + 1, 1, tag=2).wait()
-        first.wait()
-        return None
-    second, first = torch.zeros(1_000_000), torch.zeros(1_000_000)
-    comm.recv(second, 0, tag=2)
-    comm.recv(first, 0, tag=1)
-    return torch.equal(first, long) and torch.equal(second, long + 1)
-
-
-def test_a_message_that_was_set_aside():
-    assert run(late_receive, 2, on=mpi(), checked=False)[1]
-
-
-def another_place(comm):
-    """A message is given another place while it is on its way."""
-    line = type(comm._transport.streams[1 - comm.rank].socket)(
-        comm._transport.world.Dup(), 1 - comm.rank
-    )
-    first, second = bytearray(5), bytearray(5)
-    if comm.rank == 1:
-        with pytest.raises(BlockingIOError):
-            line.recv_into(memoryview(first))
-    comm.barrier()
-    if comm.rank == 0:
-        return line.sendmsg([memoryview(b"hello")])
-    wait_until(lambda: line.ready() & 1)
-    return line.recv_into(memoryview(second)), bytes(second)
-
-
-def test_a_message_that_finds_its_receive_while_it_comes():
-    assert run(another_place, 2, on=mpi()) == [5, (5, b"hello")]
-
-
 def sums_beside(comm):
     xs = [torch.full((100_003,), comm.rank + turn) for turn in range(5)]
     begun = [comm.submit(all_reduce, x) for x in xs]
@@ -122,51 +86,6 @@ def sums_beside(comm):
 
 def test_calls_beside_the_ranks_own_work():
     assert run(sums_beside, 4, on=mpi()) == [[True] * 6] * 4
-
-
-# MPI's own collectives
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_mpis_own_collectives_are_what_they_are_called(ranks):
-    assert run(every_call, ranks, on=mpi()) == [[]] * ranks
-
-
-def natively(comm):
-    said = [
-        told(comm.native.all_reduce, torch.ones(2, dtype=torch.bfloat16)),
-        told(comm.native.all_reduce, torch.ones(2, dtype=torch.bool)),
-        told(comm.native.all_reduce, torch.ones(2 + comm.rank)),
-        told(comm.native.broadcast, torch.ones(2), 5),
-    ]
-    half = torch.full((3,), comm.rank, dtype=torch.bfloat16)
-    comm.native.broadcast(half, root=2)
-    group = comm.split(comm.rank % 2, key=-comm.rank)  # the last first
-    x = ramp(comm.rank, 4)
-    group.native.all_reduce(x)
-    group.native.broadcast(first := torch.tensor([comm.rank]))
-    return said, half.tolist(), x.tolist(), first.item()
-
-
-def test_mpis_own_collectives_in_groups_and_what_they_refuse():
-    results = run(natively, 4, on=mpi())
-    said = results[0][0]
-    assert said[0] == "ValueError: rank 0: MPI has no numbers of torch.bfloat16"
-    assert said[1].startswith("ValueError: rank 0: MPI cannot do native.all_reduce #")
-    assert said[2].startswith("CommMismatch: rank 0 is in native.all_reduce #")
-    assert said[3] == "ValueError: rank 0: no root 5 among 4 ranks"
-    even, odd = [20, 22, 24, 26], [40, 42, 44, 46]
-    assert [(x, first) for _, _, x, first in results] == [(even, 2), (odd, 3)] * 2
-    assert {tuple(half) for _, half, _, _ in results} == {(2.0, 2.0, 2.0)}
-
-
-def test_a_rank_that_does_not_join_is_waited_for_no_longer_than_the_time_out():
-    def one_alone(comm):
-        native = comm.native
-        return told(native.barrier) if comm.rank == 0 else "elsewhere"
-
-    said = run(one_alone, 2, on=mpi(), checked=False, timeout=0.5)
-    assert said == ["CommTimeout: rank 0 waited 0.5 s in native.barrier #2", "elsewhere"]
 
 
 # What goes wrong
@@ -269,12 +188,18 @@ def test_messages_are_traced():
 # The start
 
 
-def test_without_mpi4py_or_mpirun_it_is_said_what_to_install(monkeypatch):
-    with pytest.raises(ValueError, match="on=mpi.. finds no program my-mpirun: install both with"):
-        run(all_wait, 2, on=mpi("my-mpirun"))
+def test_without_mpi4py_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match="on=mpi.. needs mpi4py and an MPI: install both with pip"):
+    needs = "on=mpi.. needs mpi4py and MPICH: install both with pip install mpi4py mpich"
+    with pytest.raises(ValueError, match=needs):
         run(all_wait, 2, on=mpi())
+    assert re.match(needs, mpi.available())
+
+
+def test_whether_an_mpi_starts_is_tried(monkeypatch):
+    assert mpi.available() is None
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/there/is/no/libmpi.so")
+    assert re.match("rank 0 failed: RuntimeError: cannot load MPI library", mpi.available())
 
 
 def test_the_package_does_without_mpi4py():
@@ -282,22 +207,172 @@ def test_the_package_does_without_mpi4py():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def program(path, text) -> str:
-    path.write_text(f"#!/bin/sh\n{textwrap.dedent(text)}")
-    path.chmod(0o755)
-    return str(path)
+@pytest.mark.parametrize("device", ["gpu", 3, "mpirun"])
+def test_devices_that_do_not_exist(device):
+    with pytest.raises(ValueError, match=f'device must be "cpu", "cuda" or None, not {device!r}'):
+        run(all_wait, 2, on=mpi(device))
 
 
-def test_what_a_manager_says_that_starts_nothing(tmp_path):
-    manager = program(tmp_path / "mpirun", "echo there is no such host\nexit 1")
-    with pytest.raises(CommError, match="has started no ranks, but says: there is no such host"):
-        run(all_wait, 2, on=mpi(manager))
+def test_more_ranks_than_cores_are_asked_for_by_name():
+    with pytest.raises(ValueError, match="would mostly wait for one another"):
+        run(all_wait, 1000, on=mpi())
 
 
-def test_a_manager_of_another_mpi_than_mpi4pys(tmp_path):
-    manager = program(tmp_path / "mpirun", 'shift 2\n"$@" &\n"$@" &\nwait\n')
-    with pytest.raises(RankError, match="is one of 1, not of 2: mpi4py uses MPICH, whose own"):
-        run(all_wait, 2, on=mpi(manager))
+def alone(comm):
+    from mpi4py import MPI  # started without a manager
+
+    from course.worlds.mpirun.world import join
+
+    return MPI.COMM_WORLD.size, told(lambda: join(comm.rank, [99], ranks=2, start_s=30))
+
+
+def test_an_mpi_that_starts_otherwise_than_mpich():
+    for rank, (size, said) in enumerate(run(alone, 2)):
+        assert size == 1
+        assert said == (
+            f"ValueError: rank {rank} is one of 1, not of 2: on=mpi() starts MPICH's ranks, but "
+            "mpi4py uses MPICH (start it by its mpirun)"
+        )
+
+
+def test_an_mpi_that_does_not_start_is_given_up(monkeypatch, capfd):
+    monkeypatch.setattr(world, "START_S", 0.5)
+    monkeypatch.setattr(ProcessManager, "answers", lambda *_: [])
+    with pytest.raises(RankError, match="rank . exited with status 1 before its function"):
+        run(all_wait, 2, on=mpi())
+    assert re.search(r"Timeout .0:00:00.500000.!(.|\n)*in join", capfd.readouterr().err)
+
+
+OUTER_JOB = {
+    "PMI_RANK": "3", "PMI_SIZE": "8", "PMI_FD": "77", "PMI_PORT": "host:1", "PMI_ID": "3",
+    "PMIX_RANK": "3", "PMIX_NAMESPACE": "job", "MPIR_CVAR_PMI_VERSION": "x",
+    "SLURM_JOB_ID": "1", "SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_MPI_TYPE": "pmi2",
+    "HYDRA_LAUNCHER": "slurm", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0",
+    "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0",
+}  # fmt: skip
+
+
+def test_inside_a_job_of_slurm_or_another_mpi_the_ranks_are_ours(monkeypatch):
+    for name, value in OUTER_JOB.items():
+        monkeypatch.setenv(name, value)
+    assert run(sees, 3, on=mpi()) == [(rank, 3, []) for rank in range(3)]
+
+
+def test_inside_mpirun():
+    code = "from course.worlds import *; print(run(lambda comm: comm.size, 3, on=mpi()))"
+    done = mpirun(2, ROOT, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[3, 3, 3]\n" * 2, "")
+
+
+# On a shared node
+
+
+def listening() -> list:
+    """The sockets on which this process waits for connections, as the kernel lists them."""
+    links = (Path("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
+    own = {os.readlink(link) for link in links if link.is_symlink()}
+    found = []
+    for kind, state, inode in (("tcp", 3, 9), ("tcp6", 3, 9), ("udp", 3, 9), ("unix", 3, 6)):
+        for line in Path("/proc/net", kind).read_text().splitlines()[1:]:
+            words = line.split()
+            bound = words[state] in ("0A", "07") or words[state] == "00010000"
+            if bound and f"socket:[{words[inode]}]" in own:
+                found.append(line)
+    return found
+
+
+def sees(comm):
+    comm.native.all_reduce(torch.ones(3))
+    return comm.rank, comm.size, listening()
+
+
+def test_what_listens_is_found():
+    with socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX) as unix:
+        unix.bind("\0course-test")
+        unix.listen()
+        assert len(listening()) == 2
+
+
+def test_no_rank_has_an_open_port_and_neither_has_the_launcher():
+    before = listening()
+    assert run(sees, 3, on=mpi()) == [(rank, 3, []) for rank in range(3)]
+    assert listening() == before
+
+
+def spy(ranks, told):
+    """As another user: what can be read of the run's processes, once they have signed in."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    found = []
+    for pid in ranks:
+        for name in ("environ", "maps", "mem", "cmdline", "fd", "cwd"):
+            path = Path(f"/proc/{pid}/{name}")
+            look = {"fd": os.listdir, "cwd": os.readlink}.get(name, Path.read_bytes)
+            with contextlib.suppress(PermissionError):
+                found.append((name, look(path)))
+    os.write(told, repr(found).encode())
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as another user")
+def test_another_user_reads_nothing_of_a_run(monkeypatch):
+    def family(comm):
+        looked, tell = os.pipe()
+        if comm.rank == 0:
+            pids = [os.getpid(), os.getppid(), launcher]
+            if os.fork() == 0:
+                spy(pids, tell)
+                os._exit(0)
+        os.close(tell)
+        with open(looked) as answer:
+            return answer.read()
+
+    launcher = os.getpid()
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    found = ast.literal_eval(run(family, 2, on=mpi())[0])
+    assert [name for name, _ in found] == ["cmdline"] * 3  # which all processes show
+    assert not any(b"hunter2" in text for _, text in found)
+
+
+ENDING = """
+    import os, signal, sys, torch
+    from course.worlds import mpi, run
+
+    def end(comm, how, launcher):
+        comm.native.all_reduce(torch.ones(100))
+        comm.barrier()
+        if comm.rank == 1 and how != "well":
+            {
+                "failed": lambda: [][0],
+                "a rank killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+                "interrupted": lambda: os.kill(launcher, signal.SIGINT),
+                "the launcher killed": lambda: os.kill(launcher, signal.SIGKILL),
+            }[how]()
+        if how != "well":
+            comm.recv(torch.ones(1), 0 if comm.rank else 1)
+
+    run(end, 3, HOW, os.getpid(), on=mpi())
+"""
+IN_PRIVATE = 'mount -t tmpfs none /dev/shm && "$@"; code=$?; ls -A /dev/shm "$TMPDIR"; exit $code'
+
+
+@pytest.mark.parametrize(("how", "status"), {
+    "well": 0, "failed": 1, "a rank killed": 1, "interrupted": 130, "the launcher killed": 137,
+}.items())  # fmt: skip
+def test_no_file_is_left_however_a_run_ends(how, status, tmp_path):
+    """/dev/shm is another one there, so that nobody else's files are seen."""
+    private = ["unshare", "--map-root-user", "--mount", "sh", "-c", IN_PRIVATE, "sh"]
+    if subprocess.run([*private, "true"], capture_output=True).returncode:
+        pytest.skip("there is no mount namespace for this user")
+    code = textwrap.dedent(ENDING).replace("HOW", repr(how))
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([*private, sys.executable, "-c", code], env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode in (status, -signal.SIGINT), done.stderr
+    assert done.stdout == f"/dev/shm:\n\n{tmp_path}:\n", done.stderr
 
 
 # From a shell
@@ -318,21 +393,19 @@ PROGRAM = """
 """
 
 
+def mpirun(ranks, folder, *arguments):
+    """What Python does with these arguments that MPI's own program starts on so many ranks."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if (program := shutil.which("mpirun", path=places)) is None:
+        pytest.skip("there is no mpirun")
+    command = [program, "-n", str(ranks), sys.executable, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
 def by_hand(folder, function):
     folder.joinpath("program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [
-        MPIRUN,
-        "-n",
-        "4",
-        sys.executable,
-        "-m",
-        "mpi4py",
-        "-m",
-        "course.worlds.mpirun",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run([*command, f"program:{function}"], cwd=folder, env=environment,
-                          capture_output=True, text=True)  # fmt: skip
+    return mpirun(4, folder, "-m", "mpi4py", "-m", "course.worlds.mpirun", f"program:{function}")
 
 
 def test_a_function_runs_under_mpirun(tmp_path):
@@ -345,39 +418,3 @@ def test_an_exception_on_one_rank_ends_the_job_and_names_it(tmp_path):
     done = by_hand(tmp_path, "fail")
     assert done.returncode != 0
     assert re.search("rank 2 failed:\nTraceback(.|\n)*LookupError: nothing there", done.stderr)
-
-
-# The end, beside what tests/worlds/test_stop.py does to every world
-
-
-@pytest.fixture
-def notebook(tmp_path):
-    with a_notebook(tmp_path, "mpi()") as notebook:
-        notebook.execute("run(lambda comm: None, 3)")
-        yield notebook
-
-
-def descendants(notebook) -> dict:
-    """Names of all processes of a kernel, by number."""
-    found = psutil.Process(notebook.manager.provisioner.pid).children(recursive=True)
-    return {process.pid: process.name() for process in found}
-
-
-def test_a_kernel_that_is_killed_while_ranks_start_leaves_nothing(notebook):
-    notebook.start("run(busy, 3, FOLDER, timeout=None)")
-    wait_until(lambda: "mpirun" in descendants(notebook).values())
-    pids = list(descendants(notebook))
-    os.kill(notebook.manager.provisioner.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, pids)), SPARE_S)
-
-
-def test_a_manager_that_is_killed_hinders_nobody(notebook):
-    cell = notebook.start("run(busy, 3, FOLDER, timeout=None)")
-    family, named = Family(notebook.folder), descendants(notebook)
-    assert {"mpirun", "hydra_pmi_proxy"} <= set(named.values())
-    assert named.keys() == {*family.left(), family.fork_server}
-    (manager,) = [pid for pid, name in named.items() if name == "mpirun"]
-    os.kill(manager, signal.SIGKILL)
-    notebook.manager.interrupt_kernel()
-    assert notebook.reply(cell, SPARE_S)["ename"] == "KeyboardInterrupt"
-    wait_until(lambda: not family.left(), 1.0)

@@ -4,8 +4,10 @@ import ctypes
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -14,9 +16,8 @@ import torch
 import course
 from course.collectives import all_reduce
 from course.comm import CommError, Trace
-from course.worlds import RankError, hosts, processes, run
-from course.worlds.netns import ethernet
-from course.worlds.netns.world import bits_per_s, box
+from course.worlds import RankError, helper, hosts, processes, run
+from course.worlds.netns.world import VirtualCluster, bits_per_s, cluster_for
 
 ROOT = pathlib.Path(course.__file__).parent.parent
 WHY_NOT = hosts.available()
@@ -146,17 +147,127 @@ def test_checks_traces_and_endings_are_those_of_processes():
 
 
 @needs_hosts
-def test_the_box_is_kept_and_made_again_once_it_is_gone():
+def test_the_cluster_is_kept_and_made_again_once_it_is_gone():
     run(lambda comm: None, 2, on=hosts(2))
-    kept = box(2, 10**9)
+    kept = cluster_for(2, 10**9)
     run(lambda comm: None, 2, on=hosts(2))
-    assert box(2, 10**9) is kept and kept.alive
+    assert cluster_for(2, 10**9) is kept and kept.alive
     os.kill(kept.process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, kept.process.pid, os.WEXITED | os.WNOWAIT)
+    assert run(lambda comm: comm.rank, 2, on=hosts(2)) == [0, 1]
+    assert cluster_for(2, 10**9) is not kept
     with pytest.raises(CommError, match="the process that holds them has ended"):
         kept.connection(0, 1)
-    assert run(lambda comm: comm.rank, 2, on=hosts(2)) == [0, 1]
-    assert box(2, 10**9) is not kept
+
+
+@needs_hosts
+def test_two_clusters_are_kept():
+    first, *others = (cluster_for(2, mbit * 10**6) for mbit in (101, 102, 103))
+    assert cluster_for(2, 103 * 10**6) is others[1] and cluster_for(2, 102 * 10**6) is others[0]
+    assert first.process.returncode == 0 and not first.namespaces
+    for use in (lambda: first.connection(0, 1), lambda: first.of_host(1)):
+        with pytest.raises(CommError, match="the process that holds them has ended"):
+            use()
+    assert cluster_for(2, 101 * 10**6) is not first
+
+
+@needs_hosts
+def test_a_process_that_holds_a_cluster_and_does_not_answer_is_given_up(monkeypatch):
+    held = VirtualCluster(2, 10**9)
+    held.control.settimeout(0.2)
+    monkeypatch.setattr(helper, "END_S", 0.1)
+    os.kill(held.process.pid, signal.SIGSTOP)
+    with pytest.raises(CommError, match="holds them does not answer"):
+        held.connection(0, 1)
+    assert not held.alive and held.process.returncode == -signal.SIGKILL
+
+
+@needs_hosts
+def test_an_interrupt_between_request_and_answer_gives_nobody_anothers_connection(monkeypatch):
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    first = cluster_for(3, 10**9)
+    monkeypatch.setattr(socket, "recv_fds", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first.connection(0, 1)
+    again = cluster_for(3, 10**9)
+    ends = again.connection(1, 2)
+    assert again is not first
+    assert [end.getsockname()[0] for end in ends] == ["10.0.0.2", "10.0.0.3"]
+    for end in ends:
+        end.close()
+
+
+@needs_hosts
+def test_threads_get_their_own_connections():
+    cluster, found = cluster_for(4, 10**9), {}
+
+    def ask(host):
+        ends = [cluster.connection(host, other) for _ in range(5) for other in range(4)]
+        found[host] = [end.getsockname()[0] for pair in ends for end in pair]
+        for end in sum(ends, []):
+            end.close()
+
+    threads = [threading.Thread(target=ask, args=(host,)) for host in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for host in range(4):
+        pairs = [(f"10.0.0.{host + 1}", f"10.0.0.{other + 1}") for other in range(4)]
+        assert found[host] == [address for pair in pairs for address in pair] * 5
+
+
+@needs_hosts
+def test_forty_hosts_and_no_neighbour_is_looked_for():
+    """The machine has 1,024 places for neighbours that hosts have looked for, in one table."""
+
+    def neighbours(comm):
+        comm.barrier()
+        lines = subprocess.run(["/sbin/ip", "neigh"], capture_output=True, text=True).stdout
+        return sorted({line.split()[-1] for line in lines.splitlines()}), lines.count("\n")
+
+    on = hosts(40, oversubscribe=True)
+    assert run(neighbours, 40, on=on) == [(["PERMANENT"], 39)] * 40
+
+
+@needs_hosts
+def test_the_backend_keeps_to_the_hosts_wire_whatever_the_site_has_set(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    assert [total for total, _ in run(native_sum, 2, 4, on=hosts(2))] == [[1.0, 1.0]] * 2
+
+
+HOSTILE = {
+    "PATH": "", "HOME": "/nowhere", "TMPDIR": "/nowhere", "LD_LIBRARY_PATH": "/nowhere",
+    "PYTHONHOME": "/nowhere", "PYTHONPATH": "FOLDER", "PYTHONSTARTUP": "/nowhere",
+}  # fmt: skip
+
+
+@needs_hosts
+def test_the_cluster_is_built_in_strange_surroundings(monkeypatch, tmp_path):
+    """A learner's modules and programs in the working folder bear the names of those needed."""
+    for name in ("socket.py", "subprocess.py", "ctypes.py"):
+        tmp_path.joinpath(name).write_text("raise SystemExit('not this one')")
+    for name in ("ip", "tc"):
+        tmp_path.joinpath(name).write_text("#!/bin/sh\nexit 1\n")
+        tmp_path.joinpath(name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    held = VirtualCluster(2, 10**9)
+    assert held.alive
+    held.close()
+
+
+@needs_hosts
+def test_the_cluster_is_built_without_standard_input_and_output():
+    code = "import os; [os.close(fd) for fd in (0, 1, 2)]; " + (
+        "from course.worlds.netns.world import VirtualCluster as V; c = V(2, 10**9); "
+        "ends = c.connection(0, 1); ends[0].send(b'x'); os._exit(ends[1].recv(1) == b'x' and 7)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 7
 
 
 def outcome(program, *, without=()):
@@ -207,22 +318,21 @@ def test_elsewhere_than_on_linux(monkeypatch):
         run(print, 7, on=hosts(7, rate="3gbit", oversubscribe=True))
 
 
-def test_without_its_programs():
-    with pytest.raises(OSError, match="there is no program ipp .install iproute2."):
-        ethernet.configure("ipp", [])
-
-
-@needs_hosts
-def test_what_a_program_says_is_passed_on():
-    with pytest.raises(OSError, match="^ip says: .*nonsense"):
-        ethernet.configure("ip", ["nonsense"])
-
-
 @pytest.mark.parametrize(("on", "ranks", "rule"), [
     (hosts(4), 3, "4 hosts x 1 ranks make 4 ranks, but there are 3"),
     (hosts(0), 1, "1 to 200 hosts of at least 1 rank, not 0 of 1"),
     (hosts(2, 0), 1, "at least 1 rank, not 2 of 0"),
+    (hosts("2"), 2, "at least 1 rank, not '2' of 1"),
+    (hosts(2.0), 2, "at least 1 rank, not 2.0 of 1"),
+    (hosts(True), 1, "at least 1 rank, not True of 1"),
+    (hosts(2, "1"), 2, "at least 1 rank, not 2 of '1'"),
+    (hosts(2, None), 2, "at least 1 rank, not 2 of None"),
     (hosts(2, rate="fast"), 2, '"100mbit", not \'fast\''),
+    (hosts(2, rate=10**9), 2, "from 1kbit to 100gbit, as \"100mbit\", not 1000000000"),
+    (hosts(2, rate="0.000001kbit"), 2, "from 1kbit to 100gbit, .* not '0.000001kbit'"),
+    (hosts(2, rate="101gbit"), 2, "from 1kbit to 100gbit, .* not '101gbit'"),
+    (hosts(2, rate="9" * 400 + "gbit"), 2, "from 1kbit to 100gbit"),
+    (hosts(2, rate="\N{BENGALI DIGIT FOUR}mbit"), 2, "from 1kbit to 100gbit"),
     (hosts(2, rate="0mbit"), 2, "not '0mbit'"),
     (hosts(100), 100, "would mostly wait for one another"),
 ])  # fmt: skip
@@ -280,7 +390,7 @@ def test_nothing_is_left_of_a_process_that_is_killed():
     lines = [program.stdout.readline() for _ in range(2)]
     family = psutil.Process(program.pid).children(recursive=True)
     used = {f"net:[{line.split()[-1]}]" for line in lines}
-    assert len(family) == 5 and len(used & spaces()) == 2  # fork server, leader, two ranks, box
+    assert len(family) == 5 and len(used & spaces()) == 2  # fork server, leader, ranks, cluster
     program.kill()
     program.communicate()
     psutil.wait_procs(family, 5)

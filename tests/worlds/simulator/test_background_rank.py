@@ -63,7 +63,7 @@ def test_beside_one_another_take_the_longer_of_the_two_not_their_sum(ranks, mill
     world = switched(ranks, charge=computes)
     seconds = run(overlapping, ranks, nbytes, milliseconds, on=world)
     assert seconds == pytest.approx([max(theory, milliseconds / 1000)] * ranks, **EXACT)
-    assert world.record.seconds == max(seconds)
+    assert world.report.seconds == max(seconds)
 
 
 def hundred():
@@ -98,7 +98,7 @@ def computes_beside(comm):
 def test_what_computes_beside_has_a_clock_of_its_own_and_a_slow_rank_is_slow_there_too():
     world = slowly(2, charge=computes, slow={1: 2.0})
     assert run(computes_beside, 2, on=world) == [3.0, 6.0]
-    assert [rank.computed_bytes for rank in world.record.ranks] == [5000, 5000]
+    assert [rank.computed_bytes for rank in world.report.ranks] == [5000, 5000]
 
 
 def waits_for_the_queue(comm):
@@ -111,10 +111,10 @@ def waits_for_the_queue(comm):
 def test_the_record_goes_from_one_course_of_events_to_the_other(tmp_path):
     world = slowly(2, charge=computes)
     run(waits_for_the_queue, 2, on=world, checked=False)
-    told = [(r.start, r.end, r.what.partition(" gpu")[0]) for r in world.record.why()]
+    told = [(r.start, r.end, r.cause.partition(" gpu")[0]) for r in world.report.critical_path()]
     assert told == [(0, 1, "latency"), (1, 2, "link")]
-    assert [rank.waiting_s for rank in world.record.ranks] == [1.0, 2.0]
-    world.record.save(tmp_path / "trace.json")
+    assert [rank.waiting_s for rank in world.report.ranks] == [1.0, 2.0]
+    world.report.save(tmp_path / "trace.json")
     spans = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {e["tid"] for e in spans if e["ph"] == "X" and e["pid"] == 0} == {0, 1, 2, 3}
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.collectives import all_reduce
 from course.worlds import RankError, run
-from course.worlds.simulator.coroutines import keeping_state
+from course.worlds.simulator.torch_state import keep_state
 from tests.worlds.simulator.clusters import switched
 
 
@@ -94,7 +94,7 @@ def test_state_comes_back_when_the_call_fails():
         raise KeyError("why")
 
     with pytest.raises(KeyError):
-        keeping_state(spoil)
+        keep_state(spoil)
     assert torch.is_grad_enabled()
 
 

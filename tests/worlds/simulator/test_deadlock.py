@@ -177,6 +177,25 @@ def test_who_waits_for_those_who_meet_is_told():
     )
 
 
+def one_sends(comm):
+    """Ranks 2 and 3, if they are there, are busy with a message of 31 seconds."""
+    long = torch.empty(3000, dtype=torch.uint8)
+    if comm.rank == 2 and comm.size > 3:
+        comm.recv(long, 3)
+    if comm.rank == 3:
+        comm.send(long, 2)
+    comm.send(torch.zeros(3), 0, tag=4) if comm.rank == 1 else comm.barrier()
+
+
+@pytest.mark.parametrize("ranks, others", [(3, "ranks 0, 2 are"), (4, "rank 0 is")])
+def test_a_send_to_who_waits_in_a_collective_is_told_as_a_mismatch(ranks, others):
+    """At once where nothing else moves, and at the latest instead of a time-out."""
+    said = failures(one_sends, ranks, timeout=20)
+    told = {"rank 1 is in send to rank 0 (float32 [3], tag 4)", f"{others} in barrier #1"}
+    assert said[0] == said[1] and said[0].startswith("CommMismatch: ")
+    assert set(said[0].removeprefix("CommMismatch: ").split("; ")) == told
+
+
 def one_leaves(comm):
     if comm.rank != 2:
         comm.barrier()

@@ -27,7 +27,7 @@ def test_two_runs_are_identical_and_so_are_their_traces():
     def once():
         trace, world = Trace(), simulated(coates_2013(4), jitter=0.3)
         values = run(busy, 16, on=world, trace=trace)
-        return values, trace.events, world.record.why(), world.record.links
+        return values, trace.events, world.report.critical_path(), world.report.links
 
     assert once() == once()
 

@@ -9,40 +9,56 @@ import subprocess
 import networkx
 import pytest
 
-from course.worlds.simulator.flows import Agenda, Flow, Flows, Link, Route
+from course.worlds.simulator.events import EventQueue
+from course.worlds.simulator.flows import Flows, Link, Route
 from course.worlds.simulator.routes import Routes
 
 SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's SimGrid is for this one
+
+
+class Start:
+    """The event that a flow begins; the flow once it has."""
+
+    def __init__(self, traffic, route, nbytes):
+        self.traffic, self.route, self.nbytes, self.flow = traffic, route, nbytes, None
+
+    def happen(self):
+        self.flow = self.traffic.flows.begin(self, self.route, self.nbytes)
 
 
 class Traffic:
     """Flows that begin at given times, until all have ended."""
 
     def __init__(self):
-        self.agenda, self.ends, self.rates = Agenda(), {}, []
-        self.flows = Flows(self.agenda, self.note)
+        self.queue, self.ends = EventQueue(), {}
+        self.flows = Flows(self.queue, self)
 
     def add(self, start_s, nbytes, links):
-        flow = Flow(Route.over(links), nbytes)
-        self.ends[flow] = None
-        self.agenda.at(start_s + flow.route.latency_s, self.flows.begin, flow)
-        return flow
+        start = Start(self, Route(links), nbytes)
+        self.ends[start] = None
+        self.queue.schedule(start_s + start.route.latency_s, start)
+        return start
 
-    def note(self, flow):
-        self.ends[flow] = self.agenda.now
+    def arrive(self, start, flow):
+        assert flow is start.flow
+        self.ends[start] = self.queue.now
 
     def run(self):
-        while self.agenda.times or self.flows.touched:
-            if self.flows.touched:
-                self.flows.settle()
+        while self.flows.changed or self.queue.next_time is not None:
+            if self.flows.changed:
+                self.flows.recompute_rates()
                 self.check_fairness()
-            if self.agenda.times:
-                self.agenda.advance()
+            if self.queue.next_time is not None:
+                self.queue.advance()
         return list(self.ends.values())
+
+    @property
+    def under_way(self):
+        return [start.flow for start in self.ends if start.flow and self.ends[start] is None]
 
     def check_fairness(self):
         """No link carries too much, and every flow has a full link on which none is faster."""
-        links = {link for flow in self.ends for link in flow.route.links if link.flows}
+        links = {link for flow in self.under_way for link in flow.route.links}
         full = {link for link in links
                 if sum(f.rate for f in link.flows) >= link.bytes_per_s * (1 - 1e-9)}  # fmt: skip
         for link in links:
@@ -61,7 +77,7 @@ def test_a_flow_alone_takes_its_latency_and_its_bytes():
     traffic = Traffic()
     flow = traffic.add(1.0, 300, [link(100, 0.25), link(50, 0.5), link(200)])
     assert traffic.run() == [1.0 + 0.75 + 6.0]
-    assert flow.bottleneck.bytes_per_s == 50
+    assert flow.flow.bottleneck.bytes_per_s == 50
 
 
 def test_two_flows_share_a_link_and_the_longer_one_has_it_alone_at_the_end():
@@ -82,32 +98,32 @@ def test_what_one_flow_cannot_use_the_others_get():
     """Three flows on a link of 100; one of them comes through a link of 10: 10, 45, 45."""
     wide, narrow, traffic = link(100), link(10), Traffic()
     flows = [traffic.add(0, 450, route) for route in ([wide], [wide], [narrow, wide])]
-    traffic.agenda.advance()
-    traffic.flows.settle()
-    assert [flow.rate for flow in flows] == [45, 45, 10]
-    assert [flow.bottleneck for flow in flows] == [wide, wide, narrow]
+    traffic.queue.advance()
+    traffic.flows.recompute_rates()
+    assert [start.flow.rate for start in flows] == [45, 45, 10]
+    assert [start.flow.bottleneck for start in flows] == [wide, wide, narrow]
 
 
 def test_the_long_flow_of_a_chain_gets_its_fair_share_of_every_link():
     """The parking lot: one flow over three links, one flow more on each."""
     links, traffic = [link(90), link(60), link(120)], Traffic()
     flows = [traffic.add(0, 1000, links), *(traffic.add(0, 1000, [one]) for one in links)]
-    traffic.agenda.advance()
-    traffic.flows.settle()
-    assert [flow.rate for flow in flows] == [30, 60, 30, 90]
+    traffic.queue.advance()
+    traffic.flows.recompute_rates()
+    assert [start.flow.rate for start in flows] == [30, 60, 30, 90]
 
 
 def test_only_flows_that_share_links_get_new_rates():
     one, other, traffic = link(100), link(100), Traffic()
     for start_s, where in [(0, one), (0, one), (1, other), (1, other)]:
         traffic.add(start_s, 1000, [where])
-    traffic.agenda.advance()
-    traffic.flows.settle()
-    entries = [flow.entry for flow in one.flows]
-    traffic.agenda.advance()
-    assert set(traffic.flows.touched) == {other}
-    traffic.flows.settle()
-    assert [flow.entry for flow in one.flows] == entries
+    traffic.queue.advance()
+    traffic.flows.recompute_rates()
+    due = [flow.due for flow in one.flows]
+    traffic.queue.advance()
+    assert set(traffic.flows.changed) == {other}
+    traffic.flows.recompute_rates()
+    assert [flow.due for flow in one.flows] == due
     assert traffic.run() == [20.0, 20.0, 21.0, 21.0]
 
 
@@ -198,15 +214,18 @@ def test_equal_flows_end_at_the_same_time_whatever_the_number():
         assert len(set(ends)) == 1 and ends[0] == pytest.approx(count * 1e-3, rel=1e-12)
 
 
-def test_what_happens_at_one_time_happens_in_the_order_of_asking():
-    class Thing:
-        entry = None
+def test_a_flow_that_is_cancelled_leaves_its_links_to_the_others():
+    shared, alone, traffic = link(100), link(100), Traffic()
+    gone = [traffic.add(0, 1000, [shared]), traffic.add(0, 1000, [alone])]
+    traffic.add(0, 300, [shared])
+    traffic.queue.schedule(2.0, Cancellation(traffic, gone))
+    assert traffic.run() == [None, None, 4.0] and not alone.flows
 
-    agenda, seen = Agenda(), []
-    things = [Thing() for _ in range(4)]
-    for time_s, thing in zip((2.0, 1.0, 1.0, 2.0), things):
-        agenda.at(time_s, seen.append, thing)
-    agenda.advance()
-    assert seen == things[1:3] and agenda.now == 1.0
-    agenda.advance()
-    assert seen == [things[1], things[2], things[0], things[3]]
+
+class Cancellation:
+    def __init__(self, traffic, starts):
+        self.traffic, self.starts = traffic, starts
+
+    def happen(self):
+        for start in self.starts:
+            self.traffic.flows.cancel(start.flow)

@@ -8,14 +8,28 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course.cluster.hardware import GTX_680
 from course.worlds import run
-from course.worlds.simulator.op_counter import Counter, roofline
+from course.worlds.simulator.op_counter import OpCounter, roofline
 from tests.worlds.simulator.clusters import switched
 
 
+class Charges(list):
+    """What a counter asks of its simulation: to charge, and to switch generators."""
+
+    def charge(self, *operation):
+        self.append(operation)
+
+    @property
+    def random(self):
+        return self
+
+    def switch(self):
+        pass
+
+
 def counted(call):
-    """{operation: [flops, bytes]} of a call, and what it returned."""
-    found = []
-    with Counter(lambda *charge: found.append(charge), lambda: None):
+    """[(operation, flops, bytes), ...] of a call, and what it returned."""
+    found = Charges()
+    with OpCounter(found):
         value = call()
     return found, value
 
@@ -75,7 +89,7 @@ def test_a_backward_pass_is_counted_on_its_rank():
     net, x = net_and_input("meta")
     with FlopCounterMode(display=False) as theirs:
         net(x).sum().backward()
-    assert [rank.flops for rank in world.record.ranks] == [theirs.get_total_flops()] * 3
+    assert [rank.flops for rank in world.report.ranks] == [theirs.get_total_flops()] * 3
 
 
 IN_PLACE = [

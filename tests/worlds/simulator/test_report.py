@@ -40,35 +40,35 @@ def relay(comm):
         busy(4)
 
 
-def recorded(fn, ranks, world=None, **options):
+def reported(fn, ranks, world=None, **options):
     world = world or slowly(ranks, charge=seconds)
     run(fn, ranks, on=world, **options)
-    return world.record
+    return world.report
 
 
 def test_the_longest_chain_is_told_part_by_part():
-    record = recorded(relay, 3)
-    assert [tuple(reason) for reason in record.why()] == [
+    report = reported(relay, 3)
+    assert [tuple(segment) for segment in report.critical_path()] == [
         (0, 5, 1, "rank 1 computes"),
         (5, 6, 2, "latency"),
         (6, 7, 2, "link gpu 1 → switch"),
         (7, 11, 2, "rank 2 computes"),
     ]
-    assert record.seconds == 11
-    assert record.reasons() == {
+    assert report.seconds == 11
+    assert report.critical_path_by_cause() == {
         "rank 1 computes": 5, "rank 2 computes": 4, "latency": 1, "link gpu 1 → switch": 1,
     }  # fmt: skip
 
 
 def test_every_rank_s_time_is_accounted_for():
-    ranks = recorded(relay, 3).ranks
+    ranks = reported(relay, 3).ranks
     assert [(r.seconds, r.computing_s, r.waiting_s, r.sent_bytes) for r in ranks] == [
         (5, 3, 2, 100), (7, 5, 2, 100), (11, 4, 7, 0),
     ]  # fmt: skip
 
 
 def test_links_tell_what_they_carried():
-    links = {use.link: use for use in recorded(relay, 3).links}
+    links = {use.link: use for use in reported(relay, 3).links}
     assert set(links) == {f"gpu {a} → switch" for a in (0, 1)} | {
         f"switch → gpu {b}" for b in (1, 2)
     }
@@ -85,13 +85,13 @@ def all_to_rank_0(comm):
 
 
 def test_the_link_that_all_share_is_to_blame():
-    record = recorded(all_to_rank_0, 5, checked=False)
-    assert record.seconds == pytest.approx(1 + 1 + 4)
-    busiest = record.links[0]
+    report = reported(all_to_rank_0, 5, checked=False)
+    assert report.seconds == pytest.approx(1 + 1 + 4)
+    busiest = report.links[0]
     assert (busiest.link, busiest.bytes) == ("switch → gpu 0", 400)
     assert busiest.busy_s == pytest.approx(4) and busiest.utilisation == pytest.approx(4 / 6)
-    last = record.why()[-1]
-    assert last.what == "link switch → gpu 0" and last.end == record.seconds
+    last = report.critical_path()[-1]
+    assert last.cause == "link switch → gpu 0" and last.end == report.seconds
 
 
 def late_receiver(comm):
@@ -103,8 +103,8 @@ def late_receiver(comm):
 
 
 def test_who_comes_late_is_to_blame():
-    record = recorded(late_receiver, 2)
-    assert [tuple(reason) for reason in record.why()] == [(0, 9, 1, "rank 1 computes")]
+    report = reported(late_receiver, 2)
+    assert [tuple(segment) for segment in report.critical_path()] == [(0, 9, 1, "rank 1 computes")]
 
 
 def meeting(comm):
@@ -114,22 +114,22 @@ def meeting(comm):
 
 
 def test_who_comes_last_to_a_checked_call_is_to_blame():
-    record = recorded(meeting, 3)
-    assert [(r.start, r.end, r.what) for r in record.why() if r.end <= 3] == [
+    report = reported(meeting, 3)
+    assert [(r.start, r.end, r.cause) for r in report.critical_path() if r.end <= 3] == [
         (0, 3, "rank 2 computes")
     ]
-    assert record.seconds == 5
+    assert report.seconds == 5
 
 
 @pytest.mark.parametrize("slow", [{}, {5: 40.0}])
 def test_reasons_follow_one_another_and_add_up(slow):
     world = simulated(coates_2013(4), slow=slow, device="meta")
-    record = recorded(ring, 16, world)
-    chain = record.why()
-    assert chain[0].start == 0 and chain[-1].end == record.seconds
+    report = reported(ring, 16, world)
+    chain = report.critical_path()
+    assert chain[0].start == 0 and chain[-1].end == report.seconds
     assert all(a.end == b.start for a, b in zip(chain, chain[1:]))
-    assert sum(record.reasons().values()) == pytest.approx(record.seconds)
-    worst = next(iter(record.reasons()))
+    assert sum(report.critical_path_by_cause().values()) == pytest.approx(report.seconds)
+    worst = next(iter(report.critical_path_by_cause()))
     assert worst == "rank 5 computes" if slow else worst.startswith("link server")
 
 
@@ -139,17 +139,17 @@ def ring(comm):
 
 def test_an_adapter_shared_by_four_carries_for_four():
     """Round the ring only one rank of each server sends through the adapter: 2n(p-1)/p bytes."""
-    record = recorded(ring, 16, simulated(coates_2013(4), device="meta"))
-    adapters = [use for use in record.links if use.link.endswith("infiniband")]
+    report = reported(ring, 16, simulated(coates_2013(4), device="meta"))
+    adapters = [use for use in report.links if use.link.endswith("infiniband")]
     assert [use.bytes for use in adapters] == [2 * 64_000_000 * 15 // 16] * 4
     assert adapters[0].utilisation == pytest.approx(
-        adapters[0].bytes / FDR.bytes_per_s / record.seconds
+        adapters[0].bytes / FDR.bytes_per_s / report.seconds
     )
 
 
 def test_perfetto_finds_ranks_and_links(tmp_path):
-    record, path = recorded(relay, 3), tmp_path / "trace.json"
-    record.save(path)
+    report, path = reported(relay, 3), tmp_path / "trace.json"
+    report.save(path)
     events = json.loads(path.read_text())["traceEvents"]
     spans = [e for e in events if e["ph"] == "X"]
     rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -176,9 +176,9 @@ def gives_up(comm):
 
 
 def test_waiting_in_vain_is_a_reason():
-    record = recorded(gives_up, 2, timeout=20)
-    assert record.reasons() == {"rank 1 computes": 40, "rank 1 waits in vain": 20}
-    assert record.ranks[1].waiting_s == 20
+    report = reported(gives_up, 2, timeout=20)
+    assert report.critical_path_by_cause() == {"rank 1 computes": 40, "rank 1 waits in vain": 20}
+    assert report.ranks[1].waiting_s == 20
 
 
 def nothing(comm):
@@ -186,5 +186,5 @@ def nothing(comm):
 
 
 def test_a_run_without_anything_has_no_reasons():
-    record = recorded(nothing, 2)
-    assert (record.seconds, record.why(), record.links) == (0.0, [], [])
+    report = reported(nothing, 2)
+    assert (report.seconds, report.critical_path(), report.links) == (0.0, [], [])

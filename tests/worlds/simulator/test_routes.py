@@ -16,7 +16,7 @@ def test_a_message_crosses_two_cables_and_their_switch():
     routes = Routes(one_switch(3, FREE, EDR))
     route = routes.route("gpu 2", "gpu 0")
     assert names(route) == [("gpu 2", "switch"), ("switch", "gpu 0")]
-    assert route.latency_s == 2 * EDR.latency_s and route.narrowest.bytes_per_s == EDR.bytes_per_s
+    assert route.latency_s == 2 * EDR.latency_s and route.bottleneck.bytes_per_s == EDR.bytes_per_s
 
 
 def test_the_two_directions_of_a_cable_are_links_of_their_own():
@@ -30,7 +30,7 @@ def test_servers_are_left_by_the_adapter_alone():
     assert names(routes.route("gpu 0", "gpu 1")) == [("gpu 0", "server 0"), ("server 0", "gpu 1")]
     far = routes.route("gpu 3", "gpu 60")
     assert [end for _, end in names(far)] == ["server 0", "infiniband", "server 15", "gpu 60"]
-    assert far.narrowest.bytes_per_s == FDR.bytes_per_s
+    assert far.bottleneck.bytes_per_s == FDR.bytes_per_s
     assert far.latency_s == 2 * (PCIE_3.latency_s + FDR.latency_s)
 
 

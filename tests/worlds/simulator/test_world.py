@@ -1,5 +1,7 @@
 """The same functions on an imagined cluster: their values, and seconds that equal the theory's."""
 
+import threading
+
 import pytest
 import torch
 
@@ -230,7 +232,7 @@ def test_computing_takes_the_seconds_of_the_device():
     assert run(multiply, 2, large, on=world) == pytest.approx(
         [2 * large**3 / 3090e9] * 2, rel=1e-12
     )
-    assert world.record.ranks[0].flops == 2 * large**3
+    assert world.report.ranks[0].flops == 2 * large**3
 
 
 def test_a_slow_rank_takes_longer_for_the_same():
@@ -259,28 +261,37 @@ def eleven_billion(comm):
 def test_eleven_billion_parameters_take_no_memory():
     world = simulated(coates_2013(), device="meta")
     assert sum(run(eleven_billion, 64, on=world, checked=False)) == 11_200_000_000
-    assert 0 < world.record.seconds < 1
+    assert 0 < world.report.seconds < 1
 
 
 # What cannot be
 
 
-def test_worlds_that_cannot_be_are_refused():
-    graph = one_switch(2, FREE, GIGABYTE)
-    for options, sentence in [
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
         ({"slow": {0: 0}}, "a slow rank's factor is positive, not 0"),
         ({"dead": {0: -1}}, "a rank dies at a second ≥ 0, not -1"),
         ({"jitter": float("nan")}, "jitter is a number ≥ 0, not nan"),
-        (
-            {"placement": ["gpu 0", "switch"]},
-            "the cluster has no device 'switch' to place a rank on",
-        ),
+        ({"slow": {7: 9}}, "there is no rank 7 to be slow in a placement of 2 ranks"),
+        ({"dead": {-1: 0}}, "there is no rank -1 to be dead in a placement of 2 ranks"),
+        ({"dead": {"1": 0}}, "there is no rank '1' to be dead in a placement of 2 ranks"),
+        ({"slow": {1: 2}, "placement": ["gpu 1"]}, "no rank 1 to be slow in a placement of 1"),
+        ({"placement": ["gpu 0", "switch"]}, "the cluster has no device 'switch' to place a rank"),
         ({"placement": ["gpu 0", "gpu 0"]}, "two ranks cannot be on one device, as 'gpu 0'"),
-    ]:
-        with pytest.raises(ValueError, match=sentence):
-            simulated(graph, **options)
-    with pytest.raises(ValueError, match="of its own: 3 ranks, but the cluster has 2 devices"):
+    ],
+)
+def test_worlds_that_cannot_be_are_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        simulated(one_switch(2, FREE, GIGABYTE), **options)
+
+
+def test_runs_that_cannot_be_are_refused():
+    graph = one_switch(2, FREE, GIGABYTE)
+    with pytest.raises(ValueError, match="of its own: 3 ranks, but the placement has 2 devices"):
         run(use_native, 3, on=simulated(graph))
+    with pytest.raises(ValueError, match="there is no rank 1 to be slow in a run of 1"):
+        run(use_native, 1, on=simulated(graph, slow={1: 2.0}))
 
 
 def use_native(comm):
@@ -290,3 +301,67 @@ def use_native(comm):
 def test_there_is_no_backend():
     with pytest.raises(RankError, match="rank 0: an imagined cluster has no backend of its own"):
         run(use_native, 2, on=switched(2))
+
+
+# Ranks that do not behave
+
+
+def loops(comm):
+    if comm.rank == 1:
+        begun = comm.clock()
+        while comm.clock() < begun + 1:  # no time passes in a loop that neither waits nor computes
+            pass
+    comm.barrier()
+
+
+def test_an_endless_loop_ends_at_the_limit_and_is_named():
+    world = switched(3)
+    with pytest.raises(RankError) as caught:
+        run(loops, 3, on=world, limit=0.2)
+    assert caught.value.rank == 1 and caught.value.failures.keys() == {1}
+    assert "CommTimeout: rank 1 was still running after 0.2 s of real time" in str(caught.value)
+    assert caught.value.stack[-1][2] == "loops" and world.report.seconds == 0.0
+    assert run(comm_rank, 3, on=world) == [0, 1, 2]
+
+
+def comm_rank(comm):
+    comm.barrier()
+    return comm.rank
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def fails_without_words(comm):
+    if comm.rank == 1:
+        raise Unspeakable
+    comm.barrier()
+
+
+def test_an_exception_that_cannot_be_told_is_the_failure_of_its_rank():
+    with pytest.raises(RankError, match="rank 1 failed: Unspeakable") as caught:
+        run(fails_without_words, 3, on=switched(3))
+    assert "PeerLost: rank 1 was lost" in caught.value.failures[0]
+
+
+def waits_in_a_thread(comm):
+    told = []
+
+    def wait():
+        try:
+            comm.recv(torch.zeros(1), 1 - comm.rank)
+        except RuntimeError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    return told
+
+
+def test_a_thread_of_a_rank_s_own_cannot_wait_and_is_told_so():
+    sentence = "a rank of an imagined cluster waits in the thread of its function only"
+    values = run(waits_in_a_thread, 2, on=switched(2))
+    assert [len(told) for told in values] == [1, 1] and values[0][0].startswith(sentence)

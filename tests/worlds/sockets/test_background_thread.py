@@ -1,5 +1,6 @@
 """Calls that run beside a rank's own work: the same values, errors where they are waited for."""
 
+import sys
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from course.collectives import all_gather, all_reduce
 from course.comm import ANY, CommMismatch
 from course.worlds import RankError, run
+from course.worlds.sockets.background_thread import SWITCH_S
 from tests.collectives.serial import values
 
 PRIME = 1_500_007
@@ -100,6 +102,19 @@ def counted(comm, aside):
 
 def test_messages_beside_are_metered_and_traced():
     assert run(counted, 3, True) == run(counted, 3, False)
+
+
+def switching(comm):
+    """The process's switch interval before, during and after two threads' calls."""
+    before, group = sys.getswitchinterval(), comm.split(0)
+    begun = [c.submit(lambda _: sys.getswitchinterval()) for c in (comm, group) for _ in range(3)]
+    during = {call.wait() for call in begun}
+    return during, sys.getswitchinterval() == before
+
+
+def test_threads_switch_faster_only_while_calls_run_in_the_background():
+    """The first call in the background set it for the whole process, for good."""
+    assert run(switching, 2) == [({SWITCH_S}, True)] * 2
 
 
 def failing(comm, wait):

@@ -189,30 +189,39 @@ def test_misuse_is_refused_in_one_sentence():
 
 
 def in_groups(comm):
-    early = told(lambda: comm.split(0).native)
-    world, group = comm.native, comm.split(comm.rank % 2)
+    group = comm.split(comm.rank % 2)
     x, everyone = torch.tensor([float(comm.rank)]), torch.tensor([1.0])
     group.native.all_reduce(x)
-    world.all_reduce(everyone)
-    backwards = comm.split(0, key=-comm.rank)
-    return (
-        early,
-        x.item(),
-        everyone.item(),
-        told(lambda: backwards.native),
-        group.native is group.native,
-    )
+    comm.native.all_reduce(everyone)
+    backwards, first = comm.split(0, key=-comm.rank), torch.tensor([float(comm.rank)])
+    backwards.native.broadcast(first, root=0)
+    return x.item(), everyone.item(), first.item(), group.native is group.native
 
 
 def test_groups_have_the_backends_collectives_too():
     said = run(in_groups, 4, on=processes(nodes=[0, 0, 1, 1]))
-    assert [x for _, x, *_ in said] == [2.0, 4.0, 2.0, 4.0]
-    for early, _, everyone, late, same in said:
-        assert (
-            early == "ValueError: ask for `native` of the world first: all ranks start the backend"
-        )
-        assert everyone == 4.0 and same
-        assert late == "ValueError: native keeps the world's order, not [3, 2, 1, 0]"
+    assert said == [(2.0, 4.0, 3.0, True), (4.0, 4.0, 3.0, True)] * 2
+
+
+def in_overlapping_groups(comm):
+    """In several orders; the group of all is asked for before and after smaller ones."""
+    found = []
+    for turn in range(2):
+        if turn:
+            comm.native.barrier()
+        pair = comm.split(0 if comm.rank else None)
+        if pair:
+            pair.native.barrier()
+        everyone, x = comm.split("all"), torch.ones(1)
+        everyone.native.all_reduce(x)
+        found.append(x.item())
+    return found
+
+
+def test_overlapping_groups_may_ask_in_any_order():
+    """torch names a group by what each rank has made before: ranks 1 and 2 of these had made one
+    group more than rank 0, looked for it under another name, and waited beyond any time-out."""
+    assert run(in_overlapping_groups, 3, timeout=10) == [[3.0, 3.0]] * 3
 
 
 def listening(comm):
@@ -226,17 +235,39 @@ def listening(comm):
 
 
 def listeners():
-    """Where this process and those that it comes from listen: leader, fork server, notebook."""
-    family = [psutil.Process(), *psutil.Process().parents()[:3]]
-    sockets = [socket for member in family for socket in member.net_connections("inet")]
+    """Where this process listens."""
+    sockets = psutil.Process().net_connections("inet")
     return [socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN]
 
 
-def test_nothing_listens_beyond_this_machine():
+def test_nothing_listens_beyond_this_machine(monkeypatch):
+    """Each rank's gloo on loopback, though the site names another network; and no store at all."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     said = run(listening, 3)
     assert [before for before, _ in said] == [[], [], []]
-    during = [place for _, places in said for place in places]
-    assert during and set(during) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    for _, during in said:
+        assert len(during) == 1 and set(during) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def where_they_meet(comm):
+    """The mode of the folder in which ranks find one another, and whether it outlives that."""
+    backend, modes = comm._transport.backend, []
+    group = backend._group
+
+    def look(comm, store):
+        folder = os.path.dirname(store.path)
+        modes.extend([oct(os.stat(folder).st_mode)[-3:], folder])
+        return group(comm, store)
+
+    backend._group = look
+    comm.native.barrier()
+    comm.barrier()
+    mode, folder = modes
+    return mode, os.path.exists(folder)
+
+
+def test_ranks_find_one_another_in_a_folder_that_is_theirs_alone_and_soon_gone():
+    assert run(where_they_meet, 3) == [("700", False)] * 3
 
 
 def use_then_die(comm, how):
