@@ -125,7 +125,7 @@ class Workers:
         said = []
         for key, _ in self.selector.select(timeout):
             rank, kind, inbox = key.data
-            news = [*iter(inbox.read, [])] if inbox else [(kind, read(key.fd))]
+            news = sum(iter(inbox.read, []), []) if inbox else [(kind, read(key.fd))]
             if inbox.ended if inbox else not news[0][1]:
                 self._close(key.fileobj)
             if kind == "leader":
