@@ -10,7 +10,7 @@ import inspect
 import textwrap
 from difflib import get_close_matches
 
-from course.classroom.blame import told
+from course.classroom.diagnosis import told
 from course.classroom.limits import Interrupted, within
 from course.classroom.problems import Exercise, Wrong, catalogue
 from course.classroom.process_state import kept

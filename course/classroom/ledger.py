@@ -13,6 +13,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 RECORDS = {
@@ -173,10 +174,8 @@ def fits(record, fields: dict) -> bool:
 
 def first_free(path: Path) -> Path:
     """The first free name of the form progress.json.unreadable-1."""
-    number = 1
-    while os.path.lexists(aside := path.with_name(f"{path.name}.unreadable-{number}")):
-        number += 1
-    return aside
+    names = (path.with_name(f"{path.name}.unreadable-{number}") for number in count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def replace(path: Path, entries: dict, sweep=False):

@@ -1,11 +1,11 @@
 """Limits of a call: `within(seconds, call)` ends one that takes too long; `Bounded` prints less."""
 
-import ctypes
 import os
 import signal
 import threading
 import time
 from contextlib import contextmanager
+from ctypes import c_ulong, py_object, pythonapi
 
 AGAIN_S = 2.0  # between two interrupts, should the call go on after the first
 TRIES = 5  # to interrupt a thread, which goes on alone after that
@@ -33,6 +33,9 @@ class Bounded:
                 self.stream.write("\n... what is printed from here on is not shown\n")
             self.left -= len(text)
         return len(text)
+
+    def close(self):
+        """Nothing: the stream is not the call's own."""
 
     def __getattr__(self, name):
         return getattr(self.stream, name)
@@ -62,9 +65,9 @@ def _in_the_main_thread(seconds, call):
         except BaseException as error:  # a KeyboardInterrupt may have become another one on its way
             if pressed:
                 raise Interrupted(*error.args) from None
-            if rung:
-                raise _time_is_up(seconds).with_traceback(error.__traceback__) from None
-            raise
+            if not rung:
+                raise
+            raise _time_is_up(seconds).with_traceback(error.__traceback__) from None
 
 
 @contextmanager
@@ -123,9 +126,7 @@ def _in_a_thread(seconds, call):
     thread.join(seconds)
     for _ in range(TRIES):
         if thread.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp)
-            )
+            pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident), py_object(TimeIsUp))
             thread.join(AGAIN_S)
     value, error = outcome[0] if outcome else (None, _time_is_up(seconds))
     if error is not None:

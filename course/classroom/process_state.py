@@ -11,7 +11,7 @@ import random
 import sys
 import time
 import warnings
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 import numpy
 import torch
@@ -36,10 +36,6 @@ def set_environment(variables: dict):
     os.environ.update(variables)
 
 
-def set_path(folders: list):
-    sys.path[:] = folders
-
-
 def set_default_device(device: torch.device):
     torch.set_default_device(None if device.type == "cpu" else device)
 
@@ -53,7 +49,7 @@ SETTINGS = (  # how to read one, how to write it
     (numpy.geterr, lambda actions: numpy.seterr(**actions)),
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (sys.getswitchinterval, sys.setswitchinterval),
-    (lambda: list(sys.path), set_path),
+    (sys.path.copy, lambda folders: sys.path.__setitem__(slice(None), folders)),
     (lambda: dict(os.environ), set_environment),
     (folder, change_folder),
 )
@@ -62,8 +58,7 @@ GENERATORS = (
     (numpy.random.get_state, numpy.random.set_state),
     (random.getstate, random.setstate),
 )
-PLACES = (builtins, math, numpy, random, time, torch, torch.Tensor, torch.linalg, torch.nn,
-          torch.nn.functional)  # fmt: skip
+PLACES = (builtins, math, numpy, random, time, torch, torch.Tensor, torch.nn, torch.nn.functional)
 
 
 @contextmanager
@@ -71,15 +66,13 @@ def kept():
     """Put everything back in the end, however that comes."""
     settings = [(get, put, get()) for get, put in SETTINGS]
     generators = [(put, get()) for get, put in GENERATORS]
-    functions = [(place, public(place)) for place in PLACES]
-    with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(redirect_stdout(Bounded(sys.stdout)))
-        stack.enter_context(redirect_stderr(Bounded(sys.stderr)))
+    names = [(place, public(place)) for place in PLACES]
+    out, err = redirect_stdout(Bounded(sys.stdout)), redirect_stderr(Bounded(sys.stderr))
+    with warnings.catch_warnings(), out, err:
         try:
             yield
         finally:
-            for place, before in functions:
+            for place, before in names:
                 put_back(place, before)
             for get, put, before in settings:
                 if get() != before:
@@ -89,14 +82,16 @@ def kept():
 
 
 def public(place) -> dict:
-    """The public functions and classes of a module, or methods of a class."""
-    return {name: value for name, value in vars(place).items()
-            if callable(value) and not name.startswith("_")}  # fmt: skip
+    """What a module or a class defines, but for what begins with an underscore."""
+    return {name: value for name, value in vars(place).items() if not name.startswith("_")}
 
 
 def put_back(place, before: dict):
-    """Undo what was replaced or removed; what was added, as by an import, stays."""
-    now = vars(place)
+    """Undo what was replaced, removed or hidden; what was added, as by an import, stays."""
+    now = public(place)
     for name, value in before.items():
         if now.get(name) is not value:
             setattr(place, name, value)
+    for name in now.keys() - before.keys():
+        if any(name in vars(base) for base in getattr(place, "__mro__", ())[1:]):
+            delattr(place, name)

@@ -167,9 +167,7 @@ def export(path) -> Path:
 
 def is_copy(path: Path) -> bool:
     """Whether a file is what `export` has written."""
-    text = path.read_bytes()
-    if path.suffix == ".txt":
-        return text.startswith(exercise_lines({})[0].encode())
+    text, overview = path.read_bytes(), exercise_lines({})[0].encode()
     with suppress(ValueError, RecursionError):
-        return bool(parsed(text))
+        return text.startswith(overview) if path.suffix == ".txt" else bool(parsed(text))
     return False

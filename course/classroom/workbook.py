@@ -160,12 +160,11 @@ def fill(path: Path, written: Path) -> bool:
     """Claim a name with an empty file, which does not stay if it cannot be filled."""
     try:
         open(path, "x").close()
+        os.replace(written, path)
     except FileExistsError:
         return False
-    try:
-        os.replace(written, path)
     except OSError:
-        path.unlink()
+        path.unlink(missing_ok=True)
         raise
     return True
 

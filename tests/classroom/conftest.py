@@ -19,14 +19,14 @@ def ledger_file(tmp_path, monkeypatch):
 @pytest.fixture
 def small_book(tmp_path, monkeypatch):
     """A book of two small notebooks in place of the real one."""
-    from course.classroom import blame, problems
+    from course.classroom import diagnosis, problems
 
     folder = tmp_path / "problems"
     folder.mkdir()
     (folder / "p91_small.py").write_text(SMALL)
     (folder / "p92_tiny.py").write_text(TINY)
     monkeypatch.setattr(problems, "__path__", [str(folder)])
-    monkeypatch.setattr(blame, "NOT_THE_LEARNERS", (*blame.NOT_THE_LEARNERS, str(folder)))
+    monkeypatch.setattr(diagnosis, "NOT_THE_LEARNERS", (*diagnosis.NOT_THE_LEARNERS, str(folder)))
     yield folder
     for name in ("p91_small", "p92_tiny"):
         sys.modules.pop(f"{problems.__name__}.{name}", None)

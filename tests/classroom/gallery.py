@@ -1,6 +1,7 @@
 """Galleries of answers: each wrong one is rejected with its own sentence, each right one passes.
 
-A test file lists its `Gallery`s, one for each exercise of a notebook; `gallery_tests` makes tests.
+A test file lists its `Gallery`s, one for each exercise of a notebook; `gallery_tests` makes the
+tests.
 """
 
 import ast
@@ -18,11 +19,12 @@ import numpy
 import pytest
 import torch
 
-from course.classroom import judging
+from course.classroom import answers, exercises, limits
 from course.classroom.exercises import check, find, listing, solution
 from course.classroom.process_state import SETTINGS
 
 CELLS = itertools.count(1)
+LIMITS_S = (0.5, 1, 2, 4, 8, 16, 32, 60)  # how long it takes to get as far as the answer
 DEADLOCK = "the ranks wait for one another"
 
 
@@ -36,7 +38,8 @@ class Gallery(NamedTuple):
 
 
 def gallery_tests(galleries) -> tuple:
-    """Four tests: of each wrong answer, of each right one, of each stub, and of each gallery."""
+    """Tests of each wrong answer, each right one, each stub, each gallery, and of what no answer
+    may do to any check."""
 
     def wrong(name, answer, sentence, monkeypatch):
         rejected(name, answer, sentence, monkeypatch)
@@ -50,12 +53,21 @@ def gallery_tests(galleries) -> tuple:
     def gallery(gallery):
         complete(gallery)
 
+    def endless(name, monkeypatch):
+        stopped(name, monkeypatch)
+
+    def leaving(name, answer):
+        survived(name, answer)
+
     several = pytest.mark.parametrize
+    functions = several("name", [g.name for g in galleries if inspect.isfunction(g.right[0])])
     return (
         several(("name", "answer", "sentence"), wrong_answers(galleries))(wrong),
         several(("name", "answer"), right_answers(galleries))(right),
         several(("name", "untouched"), stubs(galleries))(stub),
         several("gallery", galleries, ids=lambda gallery: gallery.name)(gallery),
+        functions(endless),
+        functions(several("answer", [leaves, raises_the_worst])(leaving)),
     )
 
 
@@ -99,7 +111,7 @@ def state() -> list:
 def rejected(name, answer, sentence, monkeypatch):
     """Assert that `answer` is wrong with a sentence that holds `sentence`."""
     if sentence.startswith(DEADLOCK):  # what hangs for a second hangs for ever
-        monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(answers, "PATIENCE_S", 1.0)
     verdict = checked(name, answer)
     assert verdict.right is False, verdict
     assert sentence in verdict.sentence
@@ -128,6 +140,41 @@ def complete(gallery: Gallery):
     own = [a for a in gallery.right if not inspect.isfunction(a) or listing(a) not in shown]
     assert own
     assert len(find(gallery.name).hints) <= 3
+
+
+def spins(*args, **options):
+    while True:
+        pass
+
+
+def leaves(*args, **options):
+    raise SystemExit(3)
+
+
+def raises_the_worst(*args, **options):
+    raise BaseException("worse than an error")
+
+
+def stopped(name, monkeypatch):
+    """Assert that an answer that does not come to an end is stopped, with its line."""
+    monkeypatch.setattr(limits, "AGAIN_S", 0.2)
+    for limit in LIMITS_S:
+        for module in (exercises, answers):
+            monkeypatch.setattr(module, "LIMIT_S", limit)
+        verdict = check(name, in_a_cell(spins))
+        assert verdict.right is False
+        assert verdict.sentence.startswith("your function does not come to an end")
+        if "spins, line" in verdict.sentence:
+            return
+    pytest.fail(verdict.sentence)
+
+
+def survived(name, answer):
+    """Assert that nothing that an answer raises stops the notebook."""
+    verdict = checked(name, answer)
+    assert verdict.right is False
+    assert verdict.sentence.startswith("your function stopped")
+    assert f"{answer.__name__}, line 2" in verdict.sentence
 
 
 def label(answer) -> str:

@@ -2,14 +2,22 @@
 
 import json
 import linecache
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from course.classroom import exercises, limits
 from course.classroom.exercises import check, find, hint, predict, solution, untouched
 
 pytestmark = pytest.mark.usefixtures("small_book")
+ROOT = Path(__file__).parents[2]
 
 
 def double(x):
@@ -125,6 +133,118 @@ def test_what_cannot_be_called_is_told_without_a_line():
     )
     sentence = check("double", lambda: 6).sentence
     assert "takes 0 positional arguments but 1 was given" in sentence
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Classless:
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
+def prints_for_ever(x):
+    while True:
+        print("still here " * 1000)
+
+
+def calls_itself(x):
+    return calls_itself(x)
+
+
+def wants_everything(x):
+    return bytearray(10**17)
+
+
+def raises_without_words(x):
+    raise Wordless
+
+
+def interrupts_itself(x):
+    raise KeyboardInterrupt
+
+
+def closes_the_output(x):
+    sys.stdout.close()
+    return None + x
+
+
+def forks(x):
+    os.fork()
+    return None + x
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (prints_for_ever, "does not come to an end"),
+        (calls_itself, "RecursionError"),
+        (wants_everything, "MemoryError"),
+        (raises_without_words, "Wordless"),
+        (interrupts_itself, "KeyboardInterrupt"),
+        (closes_the_output, "TypeError"),
+        (forks, "TypeError"),
+        (Classless, "RuntimeError: no class"),
+    ],
+)
+def test_a_hostile_answer_stops_nothing(answer, said, monkeypatch, capsys, ledger_file):
+    if answer is prints_for_ever:
+        monkeypatch.setattr(exercises, "LIMIT_S", 0.3)
+    verdict = check("double", answer() if answer is Classless else answer)
+    assert verdict.right is False and said in verdict.sentence
+    assert json.loads(ledger_file.read_text())["exercises"]["double"]["tries"] == 1
+    print("the notebook goes on")
+    out = capsys.readouterr().out
+    assert "the notebook goes on" in out and len(out) < 110_000
+
+
+EATS = """
+import resource
+from course.classroom.exercises import check
+import course.classroom.problems.p01_gradient_descent
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+def eats(*args):
+    held = []
+    while True:
+        held.append("x" * 2**16)
+print(check("gradient_by_hand", eats))
+"""
+
+
+def test_an_answer_that_eats_all_memory_is_told(small_book, monkeypatch):
+    monkeypatch.undo()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COURSE_PROGRESS": f"{small_book}/p.json"}
+    command = [sys.executable, "-c", EATS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("not right yet: ") and "MemoryError" in done.stdout, done.stderr
+
+
+def test_an_interrupt_from_outside_stops_the_notebook():
+    def interrupted(x):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        check("double", interrupted)
+    assert stopped.type is KeyboardInterrupt
+
+
+def test_an_endless_answer_is_stopped_in_any_thread(monkeypatch):
+    monkeypatch.setattr(exercises, "LIMIT_S", 0.2)
+    monkeypatch.setattr(limits, "AGAIN_S", 0.1)
+    verdicts = []
+    other = threading.Thread(target=lambda: verdicts.append(check("double", endless)))
+    other.start()
+    other.join()
+    assert "does not come to an end" in verdicts[0].sentence
+
+
+def endless(x):
+    while True:
+        pass
 
 
 def from_a_cell(source, name):

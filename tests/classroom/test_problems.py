@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from course.classroom import exercises, judging, limits
-from course.classroom.exercises import check, solution
+from course.classroom.exercises import solution
 from course.classroom.problems import catalogue
-from tests.classroom.gallery import in_a_cell
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 EXERCISES = [pytest.param(book, each, id=each.name) for book, each in catalogue()]
@@ -21,7 +19,6 @@ GALLERIES = [
     for book in dict.fromkeys(book for book, _ in catalogue())
     for gallery in import_module(f"tests.classroom.problems.test_p{book}").GALLERIES
 ]
-FUNCTIONS = [gallery.name for gallery in GALLERIES if inspect.isfunction(gallery.right[0])]
 
 
 def code(book):
@@ -66,51 +63,3 @@ def test_the_notebook_hands_out_the_very_bug_that_counts_as_untouched(book, exer
     (handed_out,) = (each for each in defined if each.name == exercise.name)
     (kept,) = ast.parse(inspect.getsource(exercise.given)).body
     assert body(handed_out) == body(kept)
-
-
-def endless(*args, **options):
-    while True:
-        pass
-
-
-def leaves(*args, **options):
-    raise SystemExit(3)
-
-
-def raises_the_worst(*args, **options):
-    raise BaseException("worse than an error")
-
-
-LIMITS_S = (
-    0.5,
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    60,
-)  # a busy machine needs the longer ones to get as far as the answer
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_endless_answer_is_stopped_at_its_line(name, monkeypatch):
-    monkeypatch.setattr(limits, "AGAIN_S", 0.2)
-    for limit in LIMITS_S:
-        for module in (exercises, judging):
-            monkeypatch.setattr(module, "LIMIT_S", limit)
-        verdict = check(name, in_a_cell(endless))
-        assert verdict.right is False
-        assert verdict.sentence.startswith("your function does not come to an end")
-        if "endless, line" in verdict.sentence:
-            return
-    pytest.fail(verdict.sentence)
-
-
-@pytest.mark.parametrize("answer", [leaves, raises_the_worst])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_nothing_that_an_answer_raises_stops_the_notebook(name, answer):
-    verdict = check(name, in_a_cell(answer))
-    assert verdict.right is False
-    assert verdict.sentence.startswith("your function stopped")
-    assert f"{answer.__name__}, line 2" in verdict.sentence

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from course.classroom.judging import function, on_ranks
+from course.classroom.answers import function, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 

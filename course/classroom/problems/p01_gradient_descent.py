@@ -2,8 +2,8 @@
 
 import torch
 
-from course.classroom.comparing import close, like, multiple, refuse
-from course.classroom.judging import function, number
+from course.classroom.answers import function, number
+from course.classroom.comparison import close, like, multiple, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.images.photographs import photograph
 from course.learning.training.descent import gradient_descent, largest_stable_rate

@@ -4,8 +4,8 @@ from functools import cache
 
 import torch
 
-from course.classroom.comparing import close, compare, like, refuse
-from course.classroom.judging import function, number
+from course.classroom.answers import function, number
+from course.classroom.comparison import close, compare, like, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.images import faces, frames
 from course.learning.images import photographs as images

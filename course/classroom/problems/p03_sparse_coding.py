@@ -2,8 +2,8 @@
 
 import torch
 
-from course.classroom.comparing import close, compare, like, refuse
-from course.classroom.judging import function, number
+from course.classroom.answers import function, number
+from course.classroom.comparison import close, compare, like, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.sparse import sparse_coding
 

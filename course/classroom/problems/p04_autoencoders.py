@@ -2,8 +2,8 @@
 
 import torch
 
-from course.classroom.comparing import compare, refuse
-from course.classroom.judging import number
+from course.classroom.answers import number
+from course.classroom.comparison import compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.sparse.autoencoder import divergence
 

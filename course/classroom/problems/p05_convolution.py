@@ -6,8 +6,8 @@ from math import ceil
 import torch
 from torch.nn.functional import pad
 
-from course.classroom.comparing import close, compare, refuse
-from course.classroom.judging import function
+from course.classroom.answers import function
+from course.classroom.comparison import close, compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.convolution import tied as convolution
 from course.learning.convolution.winograd import winograd_multiplications

@@ -3,8 +3,8 @@
 import torch
 from torch.nn.functional import avg_pool2d, max_pool2d
 
-from course.classroom.comparing import compare, refuse
-from course.classroom.judging import function, number
+from course.classroom.answers import function, number
+from course.classroom.comparison import compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.nine_layers import neurons
 from course.learning.nine_layers.plan import Geometry, Plan, sizes

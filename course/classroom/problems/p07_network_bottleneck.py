@@ -6,8 +6,8 @@ What an answer predicts is run on an imagined cluster.
 
 import torch
 
-from course.classroom.comparing import close, like, refuse
-from course.classroom.judging import EMPTY, function, number, on_ranks
+from course.classroom.answers import EMPTY, function, number, on_ranks
+from course.classroom.comparison import close, like, refuse
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.cluster.fabric import one_switch

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from course.classroom.judging import EMPTY, check_filled, function, held, number, on_ranks
+from course.classroom.answers import EMPTY, check_filled, function, held, number, on_ranks
 from course.classroom.patterns import check_ring, check_tree, only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_gather, broadcast, reduce

@@ -5,8 +5,8 @@ import math
 
 import torch
 
-from course.classroom.comparing import close
-from course.classroom.judging import function, number, on_ranks
+from course.classroom.answers import function, number, on_ranks
+from course.classroom.comparison import close
 from course.classroom.patterns import check_ring, only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.cluster.fabric import one_switch

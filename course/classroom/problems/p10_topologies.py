@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from course.classroom.judging import check_filled, function, held, number, on_ranks
+from course.classroom.answers import check_filled, function, held, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.parallel.gossip.gossip import gossip

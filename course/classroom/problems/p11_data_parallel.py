@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from course.classroom.judging import function, on_ranks
+from course.classroom.answers import function, on_ranks
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
 from course.parallel.data.buckets import cut_into_buckets

@@ -3,8 +3,8 @@ layer that stays zero."""
 
 import torch
 
-from course.classroom.comparing import close, compare, like, multiple, refuse
-from course.classroom.judging import function, number, on_ranks
+from course.classroom.answers import function, number, on_ranks
+from course.classroom.comparison import close, compare, like, multiple, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
 from course.learning.training.large_batch import linear_scaled, sqrt_scaled, warm_up

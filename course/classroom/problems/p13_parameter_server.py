@@ -8,7 +8,7 @@ from operator import index
 
 import torch
 
-from course.classroom.judging import function, on_ranks
+from course.classroom.answers import function, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.comm import ANY

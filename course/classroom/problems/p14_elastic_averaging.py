@@ -3,8 +3,8 @@ both of its ends, a force that is taken too late."""
 
 import torch
 
-from course.classroom.comparing import close, compare, refuse
-from course.classroom.judging import check_filled, function, number, on_ranks
+from course.classroom.answers import check_filled, function, number, on_ranks
+from course.classroom.comparison import close, compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce, cost
 from course.parallel.elastic.stability import largest_alpha

@@ -134,7 +134,9 @@ GALLERIES = [
     )
 ]
 
-test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
+(test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
+    GALLERIES
+)
 
 
 def test_news_travels_only_by_messages_sent_after_it():

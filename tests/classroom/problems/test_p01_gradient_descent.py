@@ -298,7 +298,9 @@ GALLERIES = [
     ),
 ]
 
-test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
+(test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
+    GALLERIES
+)
 
 
 def test_the_rate_of_four_is_two_over_the_largest_eigenvalue():

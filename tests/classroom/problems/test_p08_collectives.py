@@ -436,4 +436,6 @@ GALLERIES = [
     ),
 ]
 
-test_wrong, test_right, test_stub, test_gallery = gallery_tests(GALLERIES)
+(test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
+    GALLERIES
+)

@@ -42,6 +42,7 @@ def told(trouble: BaseException) -> str:
     """What stopped an answer, and at which of the learner's lines."""
     if isinstance(trouble, RankError):
         return told_of_ranks(trouble)
+    traceback.clear_frames(trouble.__traceback__)  # they may hold all the memory there is
     frames = traceback.extract_tb(trouble.__traceback__)
     place = learners(Place(frame.filename, frame.lineno, frame.name) for frame in frames)
     title = "your function stopped" if place else "your answer could not be checked"

@@ -6,7 +6,7 @@
 
 import torch
 
-from course.classroom.judging import function
+from course.classroom.answers import function
 from course.classroom.problems import Wrong
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course.classroom.comparing import close, compare, like, multiple, refuse
+from course.classroom.comparison import close, compare, like, multiple, refuse
 from course.classroom.problems import Wrong
 
 X, Y = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from course.classroom import judging
-from course.classroom.blame import told
-from course.classroom.judging import on_ranks
+from course.classroom import answers
+from course.classroom.answers import on_ranks
+from course.classroom.diagnosis import told
 from course.comm import CommMismatch, PeerLost
 from course.worlds import RankError
 from tests.classroom.gallery import in_a_cell
@@ -46,7 +46,7 @@ def left_waiting(comm):
 
 
 def complaint(function, ranks, monkeypatch, patience_s=5.0):
-    monkeypatch.setattr(judging, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(answers, "PATIENCE_S", patience_s)
     with pytest.raises(RankError) as caught:
         on_ranks(in_a_cell(function), ranks)
     return told(caught.value)
