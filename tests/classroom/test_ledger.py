@@ -255,8 +255,9 @@ def test_nobody_else_can_read_it(ledger_file):
     assert stat.S_IMODE(ledger_file.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("name", ["progress.json.lock", f"progress.json.{os.getpid()}.new"])
-def test_a_link_in_its_way_is_not_written_through(name, ledger_file, tmp_path):
+@pytest.mark.parametrize("ending", ["lock", "new"])
+def test_a_link_in_its_way_is_not_written_through(ending, ledger_file, tmp_path):
+    name = {"lock": "progress.json.lock", "new": f"progress.json.{os.getpid()}.new"}[ending]
     ledger_file.parent.mkdir()
     precious = tmp_path / "precious"
     precious.write_text("precious")

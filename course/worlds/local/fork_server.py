@@ -37,7 +37,7 @@ def serve(control):
     """Fork a leader for every run socket that comes down `control`, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for leaders
-    launcher = watched(os.getppid())
+    launcher = pidfd(os.getppid())
     while True:
         preload_when_idle(control, *launcher)
         gc.freeze()  # what is here stays shared with the ranks
@@ -50,7 +50,7 @@ def serve(control):
             fork(lambda: supervise_ranks(run, control, launcher), run, "the ranks")  # noqa: B023
 
 
-def watched(pid) -> list:
+def pidfd(pid) -> list:
     """[a file descriptor that can be read once a process has ended], if the system has such."""
     try:
         return [os.pidfd_open(pid)]
