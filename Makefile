@@ -36,13 +36,14 @@ lab: workbook   ## install what is missing, open JupyterLab on your own copy of 
 check: $(VENV)/.test   ## check style, types, shape and what you changed (SINCE=main: since then)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
-	@# types: the line for mypy comes here
+	$(RUN) -m mypy
 	@tests=$$($(RUN) .ci/affected.py $(SINCE)) && set -x && $(RUN) -m pytest $$tests $(ARGS)
 
 test: $(VENV)/.test   ## check everything: style, unit tests, every notebook, links, environment
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m mypy
+	$(RUN) -m pytest -n $(SIDE_BY_SIDE) --dist worksteal $(ARGS)
 
 workbook: $(VENV)/.lab   ## only copy the notebooks that your workbook/ lacks
 	@$(RUN) -m course.classroom.workbook workbook

@@ -22,7 +22,7 @@ class Fabric(NamedTuple):
 
     inside: Link
     across: Link
-    memory: Link = None
+    memory: Link | None = None
     gamma_s_per_byte: float = 0.0
 
 
@@ -48,7 +48,7 @@ def choose(
     one's is charged as if they all sent across: the longest that it can take.
     """
     seconds = predicted(tuple(nodes), elements, element_bytes, fabric)
-    best, *others = sorted(seconds, key=seconds.get)
+    best, *others = sorted(seconds, key=lambda name: seconds[name])
     ranks = f"{elements * element_bytes} bytes on {len(nodes)} ranks of {len(set(nodes))} nodes"
     behind = ", ".join(f"{name} {seconds[name]:.3g} s" for name in others)
     reason = f"{best} should take {seconds[best]:.3g} s for {ranks}; {behind}"

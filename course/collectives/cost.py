@@ -46,9 +46,14 @@ class Cost(NamedTuple):
 
     def then(self, other: "Cost") -> "Cost":
         """The cost of both calls, one after the other."""
-        lists = [[a + b for a, b in zip(*both)] for both in zip(self[1:3], other[1:3])]
-        steps, *numbers = (a + b for a, b in zip(self[:1] + self[3:], other[:1] + other[3:]))
-        return Cost(steps, *lists, *numbers)
+        return Cost(
+            self.steps + other.steps,
+            [a + b for a, b in zip(self.sent_bytes, other.sent_bytes)],
+            [a + b for a, b in zip(self.sent_messages, other.sent_messages)],
+            self.path_bytes + other.path_bytes,
+            self.combined_bytes + other.combined_bytes,
+            self.overlapped_alphas + other.overlapped_alphas,
+        )
 
 
 def sent(p: int, messages) -> tuple[list, list]:
@@ -221,7 +226,7 @@ def across_nodes(nodes, elements: int, element_bytes: int) -> Cost:
     """2(N-1) alpha + 2n/g (N-1)/N beta + n/g (N-1)/N gamma, of N nodes, the smallest of g ranks."""
     rings = ranks_by_node(nodes)
     count, p = min(map(len, rings)), len(rings)
-    sent_bytes, sent_messages, path = [0] * len(nodes), [0] * len(nodes), 0
+    sent_bytes, sent_messages, path = [0] * len(nodes), [0] * len(nodes), 0.0
     for chunk, length in enumerate(chunk_lengths(elements, count)):
         one = ring_all_reduce(p, length, element_bytes)
         path = max(path, one.path_bytes)

@@ -35,7 +35,7 @@ def by_nodes(comm, flat, reduction, segment=None):
     ring = next(ring for ring in rings if comm.rank in ring)
     with comm.node_memory() or contextlib.nullcontext() as memory:
         if memory and flat.device.type == "cpu":
-            node = SharedMemory(comm, ring, chunks, memory)
+            node: SharedMemory | RingOfNode = SharedMemory(comm, ring, chunks, memory)
         else:
             node = RingOfNode(comm, ring, chunks, segment)
         mismatch = node.reduce_scatter(reduction._replace(after=lambda part, p: part))

@@ -58,7 +58,7 @@ def op_name(op) -> str:
     if isinstance(op, str):
         return op
     name, code = getattr(op, "__name__", type(op).__name__), getattr(op, "__code__", None)
-    if name == "<lambda>":
+    if code is not None and name == "<lambda>":
         name = f"<lambda> of line {code.co_firstlineno}"
     if code is None and not isinstance(op, functools.partial):
         return name

@@ -8,7 +8,8 @@ def required_count(value, name: str, rank=None, least: int = 1) -> int:
 
     Raises ValueError that names the number, and the rank where there is one.
     """
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= least:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if whole and int(value) >= least:
         return int(value)
     where = "" if rank is None else f"rank {rank}: "
     raise ValueError(f"{where}{name} is a whole number, {least} or more, not {value!r}")
