@@ -20,6 +20,9 @@ export JUPYTER_PREFER_ENV_PATH := 1
 
 # The first of these that works and is recent enough; PYTHON=... names another.
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
+# Tests wait as much as they compute: some run at the same time.
+SIDE_BY_SIDE ?= 3
+
 RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: help lab check test workbook notebooks bench kernel anew

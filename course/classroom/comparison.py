@@ -29,6 +29,7 @@ def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer",
 
 
 def copied(case) -> list:
+    """A case whose tensors are copies: what a function does to them leaves the case as it is."""
     return [each.clone() if isinstance(each, torch.Tensor) else each for each in case]
 
 

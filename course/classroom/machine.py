@@ -31,6 +31,7 @@ class Finding(NamedTuple):
 
 
 def cores(count=None) -> Finding:
+    """Whether there are cores enough for the runs of the book."""
     if count is None:
         from course.worlds.cores import cores as counted
 
@@ -113,6 +114,7 @@ def loopback(address="127.0.0.1") -> Finding:
 
 
 def cache(folder=None) -> Finding:
+    """Whether pictures can be kept between runs."""
     folder = folder or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(os.path.expanduser(folder))
     if trouble := unwritable(folder):
@@ -121,6 +123,7 @@ def cache(folder=None) -> Finding:
 
 
 def ledger(path=None) -> Finding:
+    """Where progress is kept, if it can be."""
     path = path or location()
     if trouble := unwritable(path.parent):
         return Finding("progress", trouble, "set COURSE_PROGRESS to a file that you may write to")
@@ -140,6 +143,7 @@ def unwritable(folder: Path) -> str:
 
 
 def data(folder=None) -> Finding:
+    """Whether larger data sets are staged."""
     folder = os.environ.get("COURSE_DATA") if folder is None else folder
     if not folder:
         return Finding("data", "the photographs that come with scikit-image and scikit-learn")

@@ -135,6 +135,7 @@ def account(messages, step) -> str:
 
 
 def sent_in(messages, step) -> list:
+    """The messages of one step."""
     return [message for message in messages if message.step == step]
 
 

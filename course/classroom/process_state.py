@@ -27,16 +27,19 @@ def folder() -> str:
 
 
 def change_folder(path: str):
+    """Go back to a working folder, if it is still there."""
     with suppress(OSError):
         os.chdir(path)
 
 
 def set_environment(variables: dict):
+    """Make these the environment's variables, and no others."""
     os.environ.clear()
     os.environ.update(variables)
 
 
 def set_default_device(device: torch.device):
+    """Let torch make tensors there; on the CPU without a mode of its own."""
     torch.set_default_device(None if device.type == "cpu" else device)
 
 

@@ -16,6 +16,7 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def system(name=None) -> Finding:
+    """Whether ranks can run on this operating system."""
     name = name or platform.system()
     if name == "Windows":
         return Finding("system", name, "work inside WSL: ranks need a Unix", True)
@@ -23,6 +24,7 @@ def system(name=None) -> Finding:
 
 
 def python(version=sys.version_info[:3], pyproject=PYPROJECT) -> Finding:
+    """Whether this Python is recent enough."""
     from packaging.specifiers import SpecifierSet
 
     wanted = declared(pyproject)["requires-python"] if pyproject.exists() else ">=3.11"
@@ -47,6 +49,7 @@ def packages(pyproject=PYPROJECT, version=importlib.metadata.version) -> Finding
 
 
 def declared(pyproject: Path) -> dict:
+    """What the project says of itself."""
     return tomllib.loads(pyproject.read_text("utf-8"))["project"]
 
 
@@ -64,6 +67,7 @@ def requirements(pyproject: Path) -> list:
 
 
 def installed(name: str, version=importlib.metadata.version) -> str:
+    """The version of a package, or that it is missing."""
     try:
         return version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -71,6 +75,7 @@ def installed(name: str, version=importlib.metadata.version) -> str:
 
 
 def gpus(count=None, driver=Path("/proc/driver/nvidia/version")) -> Finding:
+    """Which GPUs torch sees, and why it sees none where there is a driver."""
     import torch
 
     count = torch.cuda.device_count() if count is None else count

@@ -182,6 +182,7 @@ def told(report: Report, workbook: Path) -> str:
 
 
 def main(arguments: list[str]):
+    """The command line: copy the notebooks, tell what was done."""
     purpose = "Make the learner's own copy of the notebooks; no file is ever overwritten."
     parser = argparse.ArgumentParser("python -m course.classroom.workbook", description=purpose)
     parser.add_argument("workbook", nargs="?", type=Path, default=BOOK / "workbook")

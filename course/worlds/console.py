@@ -70,6 +70,7 @@ def cut(line: str) -> str:
 
 
 def left_out(count: int, what: str) -> str:
+    """How much was left out, in words; nothing if nothing was."""
     return f" … {count} {what}{'s' if count > 1 else ''} left out" if count > 0 else ""
 
 

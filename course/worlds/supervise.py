@@ -176,6 +176,7 @@ def death(rank: int, status: int) -> Failure:
 
 
 def signal_name(number: int) -> str:
+    """What a signal is called; real-time signals have numbers only."""
     return {kind.value: kind.name for kind in signal.Signals}.get(number, f"signal {number}")
 
 

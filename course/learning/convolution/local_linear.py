@@ -177,6 +177,7 @@ def _as_answers(z, block):
 
 
 def check_positive(name, value):
+    """Raises ValueError unless `value`, which is `name`, is a whole number above zero."""
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value}")
 

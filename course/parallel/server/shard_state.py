@@ -31,7 +31,7 @@ class ShardState:
         Raises ValueError for snapshots that are not of these shards, or of no common version.
         """
         if self.snapshots is None:
-            return
+            return None
         version = self.snapshots.newest(*self._place, common=self.in_step)
         if version is None:
             return self.save()

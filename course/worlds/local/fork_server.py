@@ -204,6 +204,7 @@ def die_with_parent(parent):
 
 
 def prctl(what, value):
+    """Ask Linux to treat this process so; nothing elsewhere."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(what, value)
 

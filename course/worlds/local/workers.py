@@ -224,6 +224,7 @@ def enough_files(ranks: int):
 
 
 def working_directory() -> str:
+    """Where this process is.  Raises CommError if that folder was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

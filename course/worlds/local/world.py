@@ -13,7 +13,7 @@ from course.worlds.supervise import GRACE_S, supervise
 DEVICES = ("cpu", "cuda", None)
 
 
-class processes(NamedTuple):
+class processes(NamedTuple):  # noqa: N801  (it is called like a function)
     """The world of processes on this machine, fresh ones for each run, in touch by sockets that
     have no address.
 

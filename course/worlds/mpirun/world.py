@@ -31,7 +31,7 @@ ON_THIS_MACHINE = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm", "FI_TCP_IFACE": "
 SHARED = re.compile(r"/dev/shm/mpich_shm_\S+$", re.MULTILINE)
 
 
-class mpi(NamedTuple):
+class mpi(NamedTuple):  # noqa: N801  (it is called like a function)
     """The world of processes on this machine in touch by MPI, fresh ones for each run.
 
     `device`, `oversubscribe`: as of `processes`.  The MPI is MPICH, or one that starts like it.

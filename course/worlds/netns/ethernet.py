@@ -170,10 +170,12 @@ def enter(namespaces: list):
 
 
 def address_of(host: int) -> str:
+    """The address of a host in its cluster's network."""
     return f"10.0.0.{host + 1}"
 
 
 def mac_of(host: int) -> str:
+    """The hardware address of a host, made up and known to all others."""
     return f"02:00:00:00:00:{host + 1:02x}"
 
 

@@ -27,7 +27,7 @@ NONE = "this machine has no hosts in a box: "
 PAYLOAD = 1448 / 1514  # of a full Ethernet frame, behind the headers of IP and TCP
 
 
-class hosts(NamedTuple):
+class hosts(NamedTuple):  # noqa: N801  (it is called like a function)
     """The world of `number` hosts in a box, each with `ranks_per_host` ranks and a link of `rate`
     ("100mbit", "1gbit"), both ways, to one switch.
 

@@ -28,7 +28,7 @@ from course.worlds.simulator.stdout import CapturedOutput
 from course.worlds.supervise import Supervisor
 
 
-class simulated:
+class simulated:  # noqa: N801  (it is called like a function)
     """The world of ranks on an imagined `cluster`, a networkx graph (see `routes.py`).
 
     `device`: where their tensors are, "cpu" or "meta" (shapes only, no memory; a program gets such

@@ -127,11 +127,11 @@ class Progress:
     def _stop_if_elsewhere(self, request, operation):
         """Whoever waits in a roll call for this rank answers no message of it."""
         if not isinstance(request, Send | Receive) or in_background(request.envelope.group):
-            return
+            return None
         roll_calls = self.receiver.roll_calls
         waiting, needs = roll_calls.elsewhere(), set(request.needs) - {self.rank}
         if not needs or not needs <= waiting.keys():
-            return
+            return None
         if isinstance(request, Send) and not request.unwanted:  # it may have a place for it
             return self._probe(request)
         if isinstance(request, Send) or request in self.receiver.matcher.posted:

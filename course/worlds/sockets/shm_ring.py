@@ -65,6 +65,7 @@ def reserve(ranks: int):
 
 
 def rings_bytes(ranks: int) -> int:
+    """What the rings of so many ranks need: one for each ordered pair."""
     return ranks * ranks * RING_BYTES
 
 

@@ -114,11 +114,14 @@ class PeerAtBarrier(Request):
 
 
 def poisoned_by(rank) -> CommError:
+    """What a rank hears once another has left a collective before its end."""
     rule = "nothing can go through the memory that it shares with its node any more"
     return CommError(f"rank {rank} has left a collective before its end: {rule}")
 
 
 class Timespec(ctypes.Structure):
+    """The kernel's struct timespec."""
+
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
 

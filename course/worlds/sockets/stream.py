@@ -41,7 +41,7 @@ class Stream:
             try:
                 count = self.socket.sendmsg(frame.parts)
             except BlockingIOError:
-                return
+                return None
             except OSError:  # the end of what the peer sent before still has to be read
                 return self.outbox.clear()
             self.moved += count

@@ -318,10 +318,10 @@ def test_the_end_of_a_rank_ends_the_others(seed):
 @pytest.mark.parametrize("sentence", BAD_MATRICES)
 def test_what_is_no_mixing_matrix(sentence):
     with pytest.raises(ValueError, match=sentence):
-        gossip(None_but_two(), torch.ones(2), BAD_MATRICES[sentence], 1)
+        gossip(NoneButTwo(), torch.ones(2), BAD_MATRICES[sentence], 1)
 
 
-class None_but_two:
+class NoneButTwo:
     rank, size = 0, 2
 
 

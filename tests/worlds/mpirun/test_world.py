@@ -94,7 +94,7 @@ def test_calls_beside_the_ranks_own_work():
 def fail_at(comm, how):
     if comm.rank == 2:
         {
-            "raise": lambda: [][0],
+            "raise": lambda: [][0],  # noqa: PLE0643
             "exit": lambda: sys.exit("enough"),
             "leave": lambda: os._exit(3),
             "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),

@@ -33,7 +33,7 @@ class Doubling(TorchDispatchMode):
         return (x + x).item() == 4
 
 
-class default_dtype:
+class Float64ByDefault:
     def __enter__(self):
         torch.set_default_dtype(torch.float64)
 
@@ -44,7 +44,7 @@ class default_dtype:
 STATES = {
     "no grad": torch.no_grad,
     "inference": torch.inference_mode,
-    "another dtype": default_dtype,
+    "another dtype": Float64ByDefault,
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "a device": lambda: torch.device("meta"),
     "a mode": Doubling,

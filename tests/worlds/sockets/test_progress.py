@@ -401,7 +401,7 @@ def last_words(comm, sizes, ended, signs):
         sign.touch()
         if ended == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        return None
+        return
     until(sign.exists)
     outs = [torch.zeros(size) for size in sizes]
     print([comm.recv(out, 1) for out in outs], [out.eq(1).all().item() for out in outs])
