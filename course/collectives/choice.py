@@ -44,8 +44,8 @@ def choose(
 ) -> Choice:
     """The fastest all-reduce of so many elements on ranks on these `nodes`.
 
-    Where several ranks of several nodes all send in the same step, each step but the hierarchical
-    one's is charged as if they all sent across: the longest that it can take.
+    If several ranks share a node's adapter, the steps of all but the hierarchical one, and of a
+    ring in order, are charged as if all their messages crossed it: an upper bound.
     """
     seconds = predicted(tuple(nodes), elements, element_bytes, fabric)
     best, *others = sorted(seconds, key=lambda name: seconds[name])

@@ -100,8 +100,9 @@ class Call(NamedTuple):
 class Communicator:
     """`size` ranks, of which this process is number `rank`; `nodes` are the machines they are on.
 
-    `members` are their numbers in the world.  In checked mode a send returns when its receiver
-    has accepted it, and every collective begins with all ranks saying which call they are in.
+    `members` are their numbers in the world.  In checked mode a send outside of
+    collectives returns when its receiver has accepted it, and every collective begins with all
+    ranks saying which call they are in.
     """
 
     def __init__(self, transport, members, nodes, name="world", *, path=(), buffers=None):

@@ -2,7 +2,7 @@
 
 A world gives each of its ranks a `Transport`; the communicator adds groups, names and checks to it.
 Whether bytes, shared memory or virtual time lie behind it, no algorithm can tell.
-`tests/worlds/test_transport.py` holds every world to this contract.
+`tests/worlds/test_transport.py` holds every world in its table to this contract.
 """
 
 import hashlib
@@ -71,9 +71,9 @@ class Transport(Protocol):
     Errors have the sentences of `errors.py`, and after a CommMismatch all can go on:
 
     * A message that does not fit its place is refused, and a synchronous send hears of it.
-    * A rank may wait for a message, outside of a call, from or (synchronously) to ranks that all
-      wait in roll calls in which it has taken no part.  It answers these with its operation in
-      place of a call, counts them in `last_call`, and raises `differing` of it and their labels.
+    * A rank may wait, outside of a call, for peers that all wait in roll calls which it has not
+      joined.  Then it answers these with its own operation, counts them in `last_call` as done,
+      and raises CommMismatch, `differing`, that names both.
     * `revoke`: whoever of `members` waits, now or later, within call `call` of the group raises
       CommMismatch(sentence), for one of them has left it so; other calls are not touched.
     """

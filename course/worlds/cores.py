@@ -39,11 +39,11 @@ def _quota(*files):
         return
 
 
-def required_cores(ranks: int, oversubscribe: bool):
-    """Raises ValueError for many more ranks than cores, unless that is what is wanted."""
+def required_cores(ranks: int, world):
+    """Raises ValueError for many more ranks than cores, unless `world` has `oversubscribe`."""
     most = max(4, 2 * cores())
-    if ranks > most and not oversubscribe:
+    if ranks > most and not world.oversubscribe:
         raise ValueError(
             f"{ranks} ranks on {cores()} cores would mostly wait for one another: at most "
-            f"{most} run here, unless you pass on=processes(oversubscribe=True)"
+            f"{most} run here, unless you pass oversubscribe=True to {type(world).__name__}()"
         )

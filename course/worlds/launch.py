@@ -17,14 +17,14 @@ def run(
     """Call `fn(comm, *args, **kwargs)` on `ranks` ranks and return their values, by rank.
 
     `on` is the world (default: `processes()`).  `fn` may be defined in a cell; it and its arguments
-    travel by value.  `timeout` bounds each blocked operation and `limit` the run, in seconds (None:
-    no bound).  `checked` compares every call between ranks.  A `Trace` takes in the events.  Rank 0
-    prints as it goes and the others at the end, or all at once if `live`.  Each rank starts with
-    random seeds of its own: its number.
+    travel by value.  `timeout` bounds the seconds in which nothing moves while a rank waits, and
+    `limit` those of the run (None: no bound).  `checked` compares every call between ranks.  A
+    `Trace` takes in the events.  Rank 0 prints as it goes and the others at the end, or all at once
+    if `live`.  Each rank starts with random seeds of its own: its number.
 
-    Raises RankError for the first rank that failed; RunTimeout at the limit, which says where each
-    rank was, and so does the KeyboardInterrupt of a run; CommError if ranks cannot start;
-    ValueError for what cannot be run.
+    Raises RankError for the first rank that failed; at the limit RunTimeout, a RankError that says
+    where each rank was, and so does the KeyboardInterrupt of a run; CommError if ranks cannot
+    start; ValueError for what cannot be run.
     """
     __tracebackhide__ = True
     world = processes() if on is None else on

@@ -62,7 +62,7 @@ def one_tile(data, taps):
 
 
 def winograd(images, filters, *, tile=2, stride=1, padding=0, dilation=1, groups=1):
-    """`direct` of convolution.py by F(tile x tile, 3 x 3): tile 2 or 4, same shapes and arguments.
+    """`direct` of `tied.py` by F(tile x tile, 3 x 3): tile 2 or 4, same shapes and arguments.
 
     Tiles [tile + 2, tile + 2] overlap by 2; transformed, each is one product per number, summed
     over channels: (tile + 2)^2 matrix products. Tile 4 needs fewer and rounds worse than tile 2.

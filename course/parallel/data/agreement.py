@@ -10,8 +10,8 @@ from course.collectives import all_gather
 def require_weights(comm, buckets, backwards):
     """Raise RuntimeError where it cannot be known what the ranks' gradients count.
 
-    Cost: nothing but in a rank whose `backwards`, gathered since the last were sent, had different
-    rows: then all say which.
+    Cost: nothing, unless the `backwards` that some rank has gathered had different rows; then an
+    all-gather of these.
     """
     _, outside, uneven, _ = map(max, zip(*[bucket.counts for bucket in buckets]))
     if any(bucket.counts[1] % comm.size for bucket in buckets):
@@ -25,8 +25,8 @@ def require_weights(comm, buckets, backwards):
 
 
 def _require_same_rows(comm, mine):
-    """What was gathered can be weighed where each rank always had as many rows, or all the same:
-    otherwise the total of each pass would be needed in its course."""
+    """Weights of what `no_sync` gathered are known only if all ranks had the same sequence of rows:
+    otherwise each pass would need a message of its own."""
     everyone = [json.loads(text) for text in comm.gather_texts(json.dumps(mine))]
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:

@@ -19,8 +19,8 @@ class Averaging(NamedTuple):
     hook: Callable | None = None
 
     def by_shares(self, bucket) -> bool:
-        """Whether the weights are summed before the values: an estimate keeps what it leaves out
-        for gradients of other weights; and halves would overflow if weights multiplied them."""
+        """Whether to sum the weights before the values.  A hook needs it, since what it keeps must
+        not depend on this step's weights; half types do, since weighted values could overflow."""
         return self.hook is not None or bucket.flat is bucket.values
 
     def factor(self, bucket, weight) -> float:

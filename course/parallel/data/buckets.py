@@ -53,7 +53,7 @@ class Bucket:
     def finalize(self, factor, weight, *counts):
         """Make it ready to be summed, `factor` times the gradients; weight and counts: the tail's.
 
-        A gradient that was not put in counts as none; but it is what another rank adds its to.
+        A gradient that was not put in is flagged as absent; its place still takes part in the sum.
         """
         flags = [1.0] * len(self.parameters) if self.full else self._fill_up()
         if weight == 0:

@@ -41,7 +41,7 @@ class processes(NamedTuple):  # noqa: N801  (it is called like a function)
         return supervise(Workers(), call, world, ranks, trace=trace, live=live, **bounds)
 
     def _nodes(self, ranks) -> list:
-        required_cores(ranks, self.oversubscribe)
+        required_cores(ranks, self)
         if self.nodes is not None and not isinstance(self.nodes, Sequence):
             raise ValueError(f"nodes names a machine for each rank, as [0, 0], not {self.nodes!r}")
         nodes = list(self.nodes or [0] * ranks)

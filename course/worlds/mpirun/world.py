@@ -46,7 +46,7 @@ class mpi(NamedTuple):  # noqa: N801  (it is called like a function)
             raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
         if importlib.util.find_spec("mpi4py") is None:
             raise ValueError(MISSING)
-        required_cores(ranks, self.oversubscribe)
+        required_cores(ranks, self)
         settings = {"device": self.device, "timeout": timeout, "checked": checked}
         world = pack(join, (), {"ranks": ranks, "start_s": START_S} | settings)
         workers = MpiWorkers(ranks)

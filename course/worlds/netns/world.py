@@ -74,7 +74,7 @@ class hosts(NamedTuple):  # noqa: N801  (it is called like a function)
         if len(nodes) != ranks:
             each = f"{self.number} hosts x {self.ranks_per_host} ranks"
             raise ValueError(f"{each} make {len(nodes)} ranks, but there are {ranks}")
-        required_cores(ranks, self.oversubscribe)
+        required_cores(ranks, self)
         return nodes
 
 

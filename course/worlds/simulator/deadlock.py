@@ -92,8 +92,8 @@ class Watchdog:
                 context.fail(Deadlock(sentence), now)
 
     def _tell_mismatch(self, context, at) -> bool:
-        """Whether those that a context waits for are in collective calls, and wait for its rank
-        there: then its answer to these is what it waits for."""
+        """Whether all peers that a context waits for are in collective calls that wait for it;
+        then it answers these with its operation, and both sides hear of a mismatch."""
         waiting = self._waiting_in_calls(context) if _is_plain(context.request) else {}
         needs = context.request.waits_for(self.lost) - {context.rank}
         if not needs or not needs <= waiting.keys():

@@ -40,8 +40,8 @@ class OpKind(NamedTuple):
 
 
 class OpCounter(TorchDispatchMode):
-    """While it is entered, every operation is charged to `simulation`, whose generator of random
-    numbers is that of the running rank before one that draws some."""
+    """While it is entered, every torch operation is charged to `simulation`; before a random one,
+    the running rank's generator is put in place."""
 
     @classmethod
     def _should_skip_dynamo(cls):

@@ -101,8 +101,7 @@ class RollCall(Request):
 
 
 class IncomingMessage:
-    """A message on its way in: `got` bytes of it are in `buffer`, without which it is left where it
-    is."""
+    """A message on its way in: `got` bytes of it are in `buffer`.  None: it is not read yet."""
 
     receive: Any
     buffer: Any

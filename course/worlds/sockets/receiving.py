@@ -1,8 +1,8 @@
-"""What arrives at a rank: each message is compared with its receive before a byte of it is taken.
+"""What arrives at a rank: a message is compared with its receive before a byte of it lands there.
 
-A message that nobody has asked for is left in the stream (the kernel holds a little of it, then
-its sender blocks), unless it is short or stands before something this rank waits for: then it is
-set aside.
+A message that nobody has asked for is left where it is, in the socket or in the shared-memory ring
+(they hold a little of it, then its sender blocks), unless it is short or stands before something
+that this rank waits for: then it is set aside.
 """
 
 from course.comm.errors import CommMismatch, misfit
