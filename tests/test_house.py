@@ -34,7 +34,7 @@ MAY_IMPORT = {
 ENTRANCES = ("course.worlds", "course.worlds.launch")
 
 LARGEST = {  # lines of code
-    "comm": 590, "worlds": 3950, "collectives": 750, "learning": 2000, "parallel": 3000,
+    "comm": 590, "worlds": 3950, "collectives": 760, "learning": 2000, "parallel": 3000,
     "cluster": 900, "classroom": 1600,
 }  # fmt: skip
 
