@@ -104,9 +104,10 @@ def timed(comm, nbytes):
 @pytest.mark.parametrize(("nodes", "per_node"), [(2, 2), (3, 2), (2, 4), (4, 3), (1, 6)])
 def test_equal_nodes_take_the_seconds_of_the_formula(nodes, per_node):
     where = [rank // per_node for rank in range(nodes * per_node)]
-    world = switched(len(where), charge=combined)
-    for place, node in zip(world.placement, where, strict=True):
-        world.routes.graph.nodes[place]["server"] = node
+    graph = switched(len(where)).routes.graph
+    for rank, node in enumerate(where):
+        graph.nodes[f"gpu {rank}"]["server"] = node
+    world = simulated(graph, charge=combined)
     for nbytes in (len(where), 504_000):
         theory = cost.hierarchical_all_reduce(where, nbytes, 1).seconds(ALPHA_S, BETA_S, GAMMA_S)
         assert max(run(timed, len(where), nbytes, on=world)) == pytest.approx(theory, rel=1e-9)

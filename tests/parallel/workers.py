@@ -195,7 +195,8 @@ class Gone(BaseException):
 
 def cut_off(comm):
     """As if the machine's cable were pulled: all its lines are down; the process lives on."""
-    for stream in comm._transport.remote:
+    streams = comm._transport.sender.streams.values()
+    for stream in (stream for stream in streams if stream.socket):
         stream.socket.shutdown(socket.SHUT_RDWR)
     raise Gone
 

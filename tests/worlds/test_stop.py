@@ -268,7 +268,8 @@ def test_after_the_kernel_has_trained_a_net(shared):
             total = own.weight.grad.clone()
             comm.exchange(own.weight.grad, comm.rank ^ 1, total, comm.rank ^ 1)
             return net(torch.ones(1, 300)).item()
-        assert run(train, 2) == [net(torch.ones(1, 300)).item()] * 2
+        here = net(torch.ones(1, 300)).item()  # by more threads, so in another order
+        assert all(abs(there - here) < 1e-5 for there in run(train, 2))
     """)
     assert "CommTimeout" in shared.fail("run(stuck, 3, FOLDER, timeout=1)", timeout=1)
 

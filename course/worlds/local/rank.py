@@ -48,10 +48,13 @@ def run_rank(rank, control, fds, job):
     os._exit(0)
 
 
+OPEN_FILES = io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom
+
+
 def flush_files():
     """Write what open files still hold, as the interpreter would do at its end: a rank has none."""
     for thing in [sys.stdout, sys.stderr, *gc.get_objects()]:
-        if isinstance(thing, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+        if issubclass(type(thing), OPEN_FILES):  # isinstance would ask what a dead weak proxy is
             with contextlib.suppress(OSError, ValueError):
                 thing.flush()
 

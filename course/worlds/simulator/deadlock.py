@@ -2,9 +2,17 @@
 
 from collections import Counter, defaultdict
 
-from course.comm.errors import CommMismatch, Deadlock, differing, listed, peer_lost, timed_out
+from course.comm.errors import (
+    CommError,
+    CommMismatch,
+    Deadlock,
+    differing,
+    listed,
+    peer_lost,
+    timed_out,
+)
 from course.comm.transport import in_background
-from course.worlds.simulator.requests import Message, Receive, TaskRequest
+from course.worlds.simulator.requests import Message, Receive, RollCall, TaskRequest
 
 
 class Watchdog:
@@ -81,7 +89,15 @@ class Watchdog:
         late = [context for context in late if context.since != first]
         if not any(self._tell_mismatch(context, first) for context in late):
             for context in late:
-                context.fail(timed_out(context.rank, self.timeout, context.operation), first)
+                context.fail(self._timed_out(context), first)
+
+    def _timed_out(self, context) -> CommError:
+        """What a context hears at its time-out; of a roll call what differs in it so far."""
+        said = context.request.texts if isinstance(context.request, RollCall) else {}
+        labels = {rank: text.partition("\n")[0] for rank, text in said.items()}
+        if len(set(labels.values())) > 1:
+            return CommMismatch(differing(labels))
+        return timed_out(context.rank, self.timeout, context.operation)
 
     def break_deadlock(self):
         """Nothing is under way and all ranks wait: say why on every one of them."""

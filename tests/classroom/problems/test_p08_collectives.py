@@ -425,7 +425,7 @@ GALLERIES = [
         [pass_right, rank_0_receives_first, begins_before_it_receives],
         {
             "the ranks wait for one another (on 4 ranks)": hangs_still,
-            "an isend is over when its wait() returns.": never_waits,
+            "has returned without a wait() for send to rank": never_waits,
             "out of rank 0 holds the x of rank 1; its left neighbour is rank 3.": turns_left,
             "out of rank 0 holds its own x; its left neighbour is rank 3.": stays_at_home,
             "rank 0's own x was changed.": overwrites_x,

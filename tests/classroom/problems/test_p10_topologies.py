@@ -369,7 +369,7 @@ GALLERIES = [
             "on 4 ranks, rank 0 holds the sum of itself and its neighbours.": takes_the_sum,
             "on 4 ranks, rank 0 holds the mean of all ranks.": takes_the_mean_of_all,
             "x itself has to change: do not return another tensor.": returns_the_mixture,
-            "an isend is over when its wait() returns.": never_waits_for_its_sends,
+            "has returned without a wait() for send to rank": never_waits_for_its_sends,
             "rank 0 sends 4 times the bytes of x where 2 times are enough.": asks_twice,
         },
     ),

@@ -47,7 +47,7 @@ def test_a_forked_process_ends_whatever_it_raises(run):
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no such descriptors")
 def test_a_process_is_watched_until_it_ends():
     child = subprocess.Popen(["sleep", "1000"])
-    (fd,) = fork_server.watched(child.pid)
+    (fd,) = fork_server.pidfd(child.pid)
     assert not fork_server.select.select([fd], [], [], 0)[0]
     child.kill()
     assert fork_server.select.select([fd], [], [], 60)[0]

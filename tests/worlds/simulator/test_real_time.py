@@ -48,4 +48,4 @@ def test_only_the_main_thread_can_be_limited():
     thread = threading.Thread(target=limit)
     thread.start()
     thread.join()
-    assert told == ["a run can have a limit_s only in the main thread of its process"]
+    assert told == ["on an imagined cluster only the main thread can have a limit"]

@@ -112,7 +112,7 @@ CALLS = {  # name: (the call, its cost by formula), of n bytes on p ranks
     "reduce": (lambda c, n: reduce(c, zeros(n)), lambda p, n: cost.reduce(p, n)),
     "scatter": (lambda c, n: scatter(c, zeros(n), [zeros(n)] * c.size if c.rank == 0 else None),
                 lambda p, n: cost.scatter([n] * p)),
-    "gather": (lambda c, n: gather(c, zeros(n), [zeros(n)] * c.size if c.rank == 0 else None),
+    "gather": (lambda c, n: gather(c, zeros(n), None if c.rank else equal_parts(c, n * c.size)),
                lambda p, n: cost.gather([n] * p)),
 }  # fmt: skip
 ALL_REDUCES = {  # by bytes

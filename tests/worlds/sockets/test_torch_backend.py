@@ -144,17 +144,17 @@ def disagree(comm):
 def test_what_would_abort_the_process_or_corrupt_its_data_is_named():
     pairs = [
         (
-            "native.all_reduce #2 (float32 [2], op sum)",
-            "native.all_reduce #2 (float32 [3], op sum)",
+            "native.all_reduce #3 (float32 [2], op sum)",
+            "native.all_reduce #3 (float32 [3], op sum)",
         ),
-        ("native.all_reduce #3 (float32 [2], op sum)", "native.all_reduce #3 (int32 [2], op sum)"),
+        ("native.all_reduce #4 (float32 [2], op sum)", "native.all_reduce #4 (int32 [2], op sum)"),
         (
-            "native.all_reduce #4 (float32 [2], op sum)",
-            "native.all_reduce #4 (float32 [2], op max)",
+            "native.all_reduce #5 (float32 [2], op sum)",
+            "native.all_reduce #5 (float32 [2], op max)",
         ),
-        ("native.broadcast #5 (float32 [2], root 0)", "native.broadcast #5 (float32 [2], root 1)"),
-        ("native.all_reduce #6 (float32 [2], op sum)", "native.barrier #6"),
-        ("native.barrier #7", "barrier #7"),
+        ("native.broadcast #6 (float32 [2], root 0)", "native.broadcast #6 (float32 [2], root 1)"),
+        ("native.all_reduce #7 (float32 [2], op sum)", "native.barrier #7"),
+        ("native.barrier #8", "barrier #8"),
     ]
     expected = [
         f"CommMismatch: rank 1 is in {odd}; ranks 0, 2 are in {usual}" for usual, odd in pairs
@@ -302,8 +302,8 @@ def wait_for_nobody(comm):
 def test_the_backend_waits_no_longer_than_the_time_out():
     said = run(wait_for_nobody, 2, checked=False, timeout=0.5)[0]
     assert said in (
-        "CommTimeout: rank 0 waited too long in native.barrier #3",
-        "PeerLost: rank 0 lost its connection to another rank in native.barrier #3",
+        "CommTimeout: rank 0 waited too long in native.barrier #4",
+        "PeerLost: rank 0 lost its connection to another rank in native.barrier #4",
     )
 
 
