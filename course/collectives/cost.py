@@ -263,8 +263,7 @@ def fit(samples, *, draws: int = 200, seed: int = 0) -> Fit:
     """The line alpha + n beta through `samples` [(bytes, seconds), ...], several of each length.
 
     Of all lines through two medians, the one with the least relative distance to all of them: a
-    few wild samples, or lengths, do not move it.  Of timings of combining, beta is what is called
-    gamma elsewhere.
+    few wild samples, or lengths, do not move it.  Of (bytes, seconds) of combining, beta is gamma.
     Raises ValueError if all are of one length.
     """
     by_length, generator = {}, random.Random(seed)
