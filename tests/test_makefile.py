@@ -153,9 +153,9 @@ def test_another_python_is_found_or_named(machine):
 
 def test_the_quick_check_runs_the_tests_of_what_changed(machine):
     put_python(machine, then='case "$1" in .ci/affected.py) echo "tests of $2" ;; esac')
-    checks = make(machine, "check", "SINCE=main", "ARGS=-x")[2][-4:]
-    assert checks == ["-m ruff format --check .", "-m ruff check .", ".ci/affected.py main",
-                      "-m pytest tests of main -x"]  # fmt: skip
+    checks = make(machine, "check", "SINCE=main", "ARGS=-x")[2][-5:]
+    assert checks == ["-m ruff format --check .", "-m ruff check .", "-m mypy",
+                      ".ci/affected.py main", "-m pytest tests of main -x"]  # fmt: skip
 
 
 def test_where_git_does_not_know_what_changed_the_quick_check_fails(machine):
@@ -169,5 +169,6 @@ def test_a_kernel_for_another_jupyterlab_comes_with_advice(machine):
 
 
 def test_what_must_pass_is_run_in_this_order(machine):
-    checks = make(machine, "test")[2][-3:]
-    assert checks == ["-m ruff format --check .", "-m ruff check .", "-m pytest"]
+    checks = make(machine, "test", "SIDE_BY_SIDE=5")[2][-4:]
+    assert checks == ["-m ruff format --check .", "-m ruff check .", "-m mypy",
+                      "-m pytest -n 5 --dist worksteal"]  # fmt: skip

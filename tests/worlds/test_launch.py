@@ -222,7 +222,7 @@ def test_there_may_be_more_ranks_than_cores(monkeypatch):
     with pytest.raises(
         ValueError,
         match=r"^5 ranks on 1 cores would mostly wait for one another: at most 4 run here, unless "
-        r"you pass on=processes\(oversubscribe=True\)$",
+        r"you pass oversubscribe=True to processes\(\)$",
     ):
         run(whoami, 5)
     assert run(whoami, 6, on=processes(oversubscribe=True))[5][:2] == (5, 6)
