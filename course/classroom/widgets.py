@@ -4,6 +4,10 @@
 """
 
 import ipywidgets
+import matplotlib.pyplot as plt
+from IPython.display import display
+
+from course.classroom.film_strip import caption, film_strip, moments
 
 
 def slider(label, low, high, start, step=None):
@@ -21,7 +25,14 @@ def slider(label, low, high, start, step=None):
     )  # fmt: skip
 
 
-def sliders(draw, **controls):
-    """The controls, and below them what `draw(**values)` shows; drawn again at every move."""
+def sliders(draw, *, film=(), **controls):
+    """Show the controls, below them what `draw(**values)` draws, anew at every move, and a film
+    strip of it, which readers without a kernel see, too: a frame for each moment {name: value} of
+    `film`, the other controls as they start; without `film` the first control goes from end to end.
+    """
     shown = ipywidgets.interactive_output(draw, controls)
-    return ipywidgets.VBox([*controls.values(), shown])
+    start = {name: control.value for name, control in controls.items()}
+    frames = {caption(controls, each): start | each for each in film or moments(controls)}
+    strip = film_strip(draw, frames)
+    display(ipywidgets.VBox([*controls.values(), shown]), strip)
+    plt.close(strip)

@@ -4,14 +4,17 @@ import pytest
 from course.classroom import widgets
 
 
-def test_every_move_of_a_slider_draws_again_with_all_values():
-    drawn = []
-    shown = widgets.sliders(
+def test_every_move_of_a_slider_draws_again_with_all_values(monkeypatch):
+    drawn, displayed = [], []
+    monkeypatch.setattr(widgets, "film_strip", lambda draw, frames: frames)
+    monkeypatch.setattr(widgets, "display", lambda *things: displayed.extend(things))
+    monkeypatch.setattr(widgets.plt, "close", lambda strip: None)
+    widgets.sliders(
         lambda rate, steps: drawn.append((rate, steps)),
         rate=widgets.slider("learning rate", 0.0, 2.0, start=0.5, step=0.1),
         steps=widgets.slider("steps", 1, 9, start=4),
     )
-    rate, steps, picture = shown.children
+    rate, steps, picture = displayed[0].children
     rate.value, steps.value = 1.5, 7
     assert drawn == [(0.5, 4), (1.5, 4), (1.5, 7)]
     assert isinstance(picture, ipywidgets.Output)

@@ -1,0 +1,64 @@
+"""What a slider shows at some of its places, as one picture for readers without a kernel."""
+
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+DPI = 100
+PAGE = 1360  # pixels across that a page of JupyterLab has room for
+FRAMES = 4
+
+
+def moments(controls: dict) -> list[dict]:
+    """Values of the first of the controls {name: widget}, evenly from end to end."""
+    name, *_ = controls
+    values = places(controls[name])
+    chosen = np.linspace(0, len(values) - 1, min(FRAMES, len(values))).round().astype(int)
+    return [{name: values[number]} for number in chosen]
+
+
+def caption(controls: dict, moment: dict) -> str:
+    """What the controls that a moment moves stand at, in words."""
+    texts = []
+    for name, value in moment.items():
+        shown = f"{value:.4g}" if isinstance(value, int | float) else value
+        texts.append(f"{controls[name].description}: {shown}")
+    return ", ".join(texts)
+
+
+def places(control) -> list:
+    """All values of a slider or a menu, in its order."""
+    if hasattr(control, "options"):
+        return list(getattr(control.options, "values", lambda: control.options)())
+    steps = round((control.max - control.min) / control.step)
+    return [control.min + control.step * step for step in range(steps + 1)]
+
+
+def film_strip(draw, captions: dict):
+    """A figure with a frame of `draw(**values)` for each of `captions` {text: values}."""
+    frames = [frame(draw, **values) for values in captions.values()]
+    high, wide = (max(each.shape[axis] for each in frames) for axis in (0, 1))
+    columns = min(2, max(1, PAGE // wide))
+    rows = -(-len(frames) // columns)
+    size = columns * wide / DPI, rows * (high / DPI + 0.3)
+    looks = {"figsize": size, "dpi": DPI, "layout": "constrained"}
+    strip, grid = plt.subplots(rows, columns, squeeze=False, **looks)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, picture, caption in zip(grid.flat, frames, captions, strict=False):
+        axes.imshow(picture, interpolation="none")
+        axes.set_title(caption, fontsize=10, color="0.35", loc="left")
+    return strip
+
+
+def frame(draw, **values) -> np.ndarray:
+    """What `draw(**values)` draws, as pixels [height, width, channels]; its figure is closed."""
+    before = set(plt.get_fignums())
+    draw(**values)
+    (number,) = set(plt.get_fignums()) - before
+    drawn, picture = plt.figure(number), io.BytesIO()
+    drawn.savefig(picture, format="png", dpi=DPI, bbox_inches="tight")
+    plt.close(drawn)
+    picture.seek(0)
+    return plt.imread(picture)
