@@ -69,7 +69,7 @@ def play(graphs, held):
             network(graph, title, pictures=held[label][done], axes=axes)
 
     rounds = min(map(len, held.values())) - 1
-    return sliders(draw, done=slider("rounds of gossip", 0, rounds, 0))
+    sliders(draw, done=slider("rounds of gossip", 0, rounds, 0))
 
 
 def _room(at) -> float:

@@ -62,7 +62,7 @@ def play(messages, start, whole, *, carries=everything, pictures=None, summed=Fa
     def draw(step):
         grid(messages, states, step, whole, carries=carries, pictures=pictures, summed=summed)
 
-    return sliders(draw, step=slider("step", 0, len(states) - 1, 0))
+    sliders(draw, step=slider("step", 0, len(states) - 1, 0))
 
 
 def grid(messages, states, step, whole, *, carries=everything, pictures=None, summed=False):
