@@ -1,6 +1,7 @@
 """The last cell of a notebook under test: every slider and menu in it is moved to its two ends, and
 each move draws another picture.  (`tests/browser` moves some with a mouse.)"""
 
+import functools
 import gc
 
 import ipywidgets
@@ -28,8 +29,9 @@ def move_to_both_ends(control):
     """Move a control, from wherever it is; it stays at one of its ends."""
     values = places(control)
     assert len(values) > 1, f"{control.description} has one place only"
-    pictures = [picture(lambda value=value: setattr(control, "value", value))
-                for value in (values[0], values[-1], values[0]) if control.value != value]  # fmt: skip
+    ends = values[0], values[-1], values[0]
+    moves = (functools.partial(setattr, control, "value", end) for end in ends)
+    pictures = [picture(move) for end, move in zip(ends, moves) if control.value != end]
     assert len(set(pictures)) > 1, f"{control.description} moves, and its picture stays the same"
 
 
@@ -39,4 +41,4 @@ for box in [each for each in gc.get_objects() if isinstance(each, ipywidgets.VBo
         start = control.value
         move_to_both_ends(control)
         if control.value != start:
-            picture(lambda control=control, start=start: setattr(control, "value", start))
+            picture(functools.partial(setattr, control, "value", start))
