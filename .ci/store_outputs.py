@@ -35,7 +35,8 @@ def run(path: Path):
     with tempfile.TemporaryDirectory() as ledgers:
         os.environ["COURSE_PROGRESS"] = f"{ledgers}/progress.json"
         client.execute()
-    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    quoted = {key: notebook.metadata[key] for key in ("quoted",) if key in notebook.metadata}
+    notebook.metadata = quoted | {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)
