@@ -35,7 +35,7 @@ ENTRANCES = ("course.worlds", "course.worlds.launch")
 
 LARGEST = {  # lines of code
     "comm": 590, "worlds": 3950, "collectives": 760, "learning": 2000, "parallel": 3000,
-    "cluster": 900, "classroom": 1650, "classroom/drawings": 900,
+    "cluster": 900, "classroom": 1700, "classroom/drawings": 900,
 }  # fmt: skip
 
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
