@@ -11,7 +11,7 @@ import time
 from course.comm.errors import CommError, PeerLost, listed
 from course.worlds.console import Printer
 from course.worlds.cores import threads
-from course.worlds.pickling import CONSEQUENCES, Failure, unpack, unpack_or
+from course.worlds.pickling import CONSEQUENCES, Failure, pack, unpack, unpack_or
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
 START_S = 60.0  # for all ranks to have begun, torch read from a slow disk included
@@ -142,16 +142,18 @@ class Supervisor:
 
 
 def supervise(
-    workers, call: bytes, world: bytes, ranks: int, *, trace, live, limit=None, grace_s=GRACE_S
-) -> list:
-    """The values of a packed call on the ranks of `workers`, each of which joins the `world` first,
-    by a packed call that makes its communicator.  Raises RankError, and CommError if ranks cannot
-    start."""
+    workers, call: bytes, ranks: int, join, place: dict, *,
+    timeout, limit, checked, trace, live, grace_s=GRACE_S,
+) -> list:  # fmt: skip
+    """The values of a packed call on `ranks` ranks of `workers`, each of which joins its world
+    first: `join(rank, fds, timeout=, checked=, **place)` makes its communicator of the open files
+    that it has.  Raises RankError, and CommError if ranks cannot start."""
     __tracebackhide__ = True
-    job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
     supervisor = Supervisor(ranks, Printer(ranks, live))
     try:
-        workers.start([job] * ranks)
+        world = pack(join, (), place | {"timeout": timeout, "checked": checked})
+        job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
+        workers.start(job, ranks)
         supervisor.until_settled(workers, grace_s, limit)
     except KeyboardInterrupt:
         supervisor.locate(workers)

@@ -25,7 +25,7 @@ import struct
 import sys
 import traceback
 
-RANK = struct.Struct("<i")
+RANK = struct.Struct("<ii")  # its number, and that of its peers
 QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
 MOST_FILES = 65536
@@ -119,13 +119,13 @@ def fork_rank(run, ranks, private) -> bool:
     request, fds, _, _ = socket.recv_fds(run, RANK.size, MOST_FDS)
     if not request:
         return False
-    (rank,), leader = RANK.unpack(request), os.getpid()
+    (rank, peers), leader = RANK.unpack(request), os.getpid()
 
     def live():
         signal.set_wakeup_fd(-1)
         for fd in (run.detach(), *private):
             os.close(fd)
-        become_rank(rank, fds, leader)
+        become_rank(rank, peers, fds, leader)
 
     if pid := fork(live, run, f"rank {rank}"):
         ranks[pid] = rank
@@ -173,7 +173,7 @@ def children() -> list:
     return [int(pid) for pid in listed.split()]
 
 
-def become_rank(rank, fds, leader):
+def become_rank(rank, peers, fds, leader):
     """In the child: take on the launcher's directory, path and environment, and live as a rank."""
     from course.worlds.frames import receive
     from course.worlds.local.rank import run_rank
@@ -186,14 +186,14 @@ def become_rank(rank, fds, leader):
         os.dup2(source, target)
         os.close(source)
     control = socket.socket(fileno=control)
-    surroundings = receive(control)
+    to_peers = [socket.recv_fds(control, 1, 1)[1][0] for _ in range(peers)]
+    job = receive(control)
     os.environ.clear()
-    os.environ.update(surroundings["environment"])
-    sys.path[:] = surroundings["path"]
+    os.environ.update(job["environment"])
+    sys.path[:] = job["path"]
     with contextlib.suppress(OSError):
-        os.chdir(surroundings["directory"])
-    peers = [socket.recv_fds(control, 1, 1)[1][0] for _ in range(surroundings["peers"])]
-    run_rank(rank, control, peers + more, receive(control))
+        os.chdir(job["directory"])
+    run_rank(rank, control, to_peers + more, job)
 
 
 def die_with_parent(parent):

@@ -82,7 +82,7 @@ def test_a_failed_start_leaves_nothing_open(monkeypatch, workers):
     with monkeypatch.context() as now:
         now.setattr(module.socket, "send_fds", fails_late)
         with pytest.raises(OSError, match="on purpose"):
-            workers.start([{}] * 3)
+            workers.start({}, 3)
     workers.stop()
     assert psutil.Process().num_fds() < before  # the leader's socket and the selector, too
 
