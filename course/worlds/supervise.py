@@ -11,7 +11,7 @@ import time
 from course.comm.errors import CommError, PeerLost, listed
 from course.worlds.console import Printer
 from course.worlds.cores import threads
-from course.worlds.pickling import CONSEQUENCES, Failure, pack, unpack, unpack_or
+from course.worlds.pickling import CONSEQUENCES, Failure, pack, unpack, unpack_or_none
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
 START_S = 60.0  # for all ranks to have begun, torch read from a slow disk included
@@ -114,10 +114,8 @@ class Supervisor:
             try:
                 values[rank] = unpack(packed)
             except ValueError as error:
-                failure = Failure.of(rank, error)
-                sentence = f"what it returned {error}"
-                behind = {"when": math.inf, "sentence": sentence, "severity": LAST, "trace": None}
-                self.failures[rank] = failure._replace(**behind)
+                sentence, exception = f"what it returned {error}", Failure.of(rank, error).exception
+                self.failures[rank] = Failure(rank, math.inf, LAST, sentence, exception=exception)
         return values
 
     def error(self, said) -> RankError:
@@ -127,10 +125,8 @@ class Supervisor:
         if first.trace:
             message += textwrap.indent(first.text(), "  ") + "\n\n"
         message += "\n".join(self.progress(but=first.rank))
-        exception, stack = unpack_or(None, first.exception), first.stack()
-        return RankError(
-            message.rstrip(), rank=first.rank, exception=exception, stack=stack, **said
-        )
+        where = {"exception": unpack_or_none(first.exception), "stack": list(first.stack)}
+        return RankError(message.rstrip(), rank=first.rank, **where, **said)
 
     def progress(self, but=None):
         """A sentence for each rank that has failed, but one, and for each that still runs."""
