@@ -7,7 +7,6 @@ Calls in the background share all this: one thread at a time has the `lock`, and
 sockets, without it; it tells the others when something moved.
 """
 
-import contextlib
 import threading
 import time
 
@@ -62,15 +61,6 @@ class Progress:
         if self.threads > 1:
             self.news.notify_all()
         return bool(ready)
-
-    @contextlib.contextmanager
-    def unlocked(self):
-        """Let other threads move messages meanwhile."""
-        self.lock.release()
-        try:
-            yield
-        finally:
-            self.lock.acquire()
 
     def _move_until_done(self, request, operation):
         quiet_since = asked = time.monotonic()

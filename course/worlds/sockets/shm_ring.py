@@ -5,7 +5,6 @@ tell each other over their socket, which also orders the memory accesses.
 """
 
 import contextlib
-import mmap
 import os
 from collections import deque
 
@@ -72,12 +71,11 @@ def rings_bytes(ranks: int) -> int:
     return ranks * ranks * RING_BYTES
 
 
-def rings(fd: int, rank: int, peers, ranks: int) -> dict:
-    """{peer: the rings between it and `rank`} in the memory behind `fd`."""
-    memory = memoryview(mmap.mmap(fd, rings_bytes(ranks)))
+def rings(memory, rank: int, peers, ranks: int) -> dict:
+    """{peer: the rings between it and `rank`} at the beginning of the memory of all."""
 
     def ring(src, dst, available):
         start = (src * ranks + dst) * RING_BYTES
-        return ShmRing(memory[start : start + RING_BYTES], available)
+        return ShmRing(memoryview(memory)[start : start + RING_BYTES], available)
 
     return {peer: ShmRings(ring(rank, peer, RING_BYTES), ring(peer, rank, 0)) for peer in peers}

@@ -18,12 +18,9 @@ from course.comm.errors import CommTimeout, PeerLost
 from course.comm.tensors import required, writable
 
 OPERATIONS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "prod": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-}
+    "sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+}  # fmt: skip
 TRANSLATIONS = {
     "Timed out": (CommTimeout, "waited too long"),
     "Connection closed": (PeerLost, "lost its connection to another rank"),
@@ -140,7 +137,8 @@ class Backend:
         return Native(comm, group)
 
     def _group(self, comm, store):
-        where = {"rank": comm.rank, "timeout": self._timeout}
+        timeout = datetime.timedelta(seconds=self.transport.progress.timeout or 10**6)
+        where = {"rank": comm.rank, "timeout": timeout}
         group: Any
         on_gpus = self.transport.device.type == "cuda"
         if comm.size == len(self.transport.sender.streams) + 1 and not dist.is_initialized():
@@ -152,7 +150,3 @@ class Backend:
             group = kind(store, size=comm.size, **where)
         group.barrier().wait()
         return group
-
-    @property
-    def _timeout(self) -> datetime.timedelta:
-        return datetime.timedelta(seconds=self.transport.progress.timeout or 10**6)
