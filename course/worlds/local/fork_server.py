@@ -29,6 +29,7 @@ RANK = struct.Struct("<ii")  # its number, and that of its peers
 QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
 MOST_FILES = 65536
+NOBODY = 0, 0  # has ended, says waitpid
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # of prctl(2)
 NO_PROCESS = "no more processes are allowed here (ulimit -u, or a container's limit): "
 
@@ -87,7 +88,7 @@ def fork(live, run, who) -> int:
 
 def report(run, kind, value):
     """Tell the launcher, if it is there."""
-    from course.worlds.frames import send
+    from course.worlds.framing import send
 
     with contextlib.suppress(OSError):
         send(run, (kind, value))
@@ -137,10 +138,8 @@ def fork_rank(run, ranks, private) -> bool:
 def reap(ranks, run):
     """Report the ranks that have ended, and end what they started."""
     with contextlib.suppress(ChildProcessError):
-        while ended := os.waitpid(-1, os.WNOHANG)[:2]:
+        while (ended := os.waitpid(-1, os.WNOHANG)) != NOBODY:
             pid, status = ended
-            if not pid:
-                return
             if pid in ranks:  # else an orphan
                 end_group(pid)
                 report(run, "ended", (ranks.pop(pid), status))
@@ -175,7 +174,7 @@ def children() -> list:
 
 def become_rank(rank, peers, fds, leader):
     """In the child: take on the launcher's directory, path and environment, and live as a rank."""
-    from course.worlds.frames import receive
+    from course.worlds.framing import receive
     from course.worlds.local.rank import run_rank
 
     os.setpgid(0, 0)

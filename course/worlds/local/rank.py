@@ -15,7 +15,7 @@ import cloudpickle
 import numpy
 import torch
 
-from course.worlds.frames import send
+from course.worlds.framing import send
 from course.worlds.pickling import OURS, Failure, pack_result
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 from course.comm.errors import CommError
-from course.worlds.frames import Inbox, send
+from course.worlds.framing import Inbox, send
 from course.worlds.helper import HelperProgram, Kept, search_path
 from course.worlds.local import fork_server as program
 from course.worlds.sockets.shm_ring import reserved

@@ -13,13 +13,13 @@ import time
 from course.comm.errors import CommError, CommMismatch, differing, peer_lost, timed_out
 from course.comm.transport import in_background
 from course.worlds.sockets.messages import POLL_S, Kind, Receive, Send
-from course.worlds.sockets.polling import READ, WRITE
+from course.worlds.sockets.polling import READ, WRITE, Poller
 
 
 class Progress:
     """The waits of one rank; `timeout` in seconds bounds each in which nothing moves."""
 
-    def __init__(self, rank: int, receiver, poller, *, timeout=20.0, checked=True):
+    def __init__(self, rank: int, receiver, poller: Poller, *, timeout=20.0, checked=True):
         self.rank, self.receiver, self.poller = rank, receiver, poller
         self.timeout, self.checked = timeout, checked
         self.lock, self.polling, self.reported_lost = threading.Lock(), False, set()

@@ -12,6 +12,7 @@ from course.comm.transport import BACKGROUND, Envelope, group_id, in_background
 from course.worlds.sockets.background_thread import BackgroundThread, SwitchInterval
 from course.worlds.sockets.matching import Matcher
 from course.worlds.sockets.messages import IncomingMessage, Kind, Receive, Request, Send
+from course.worlds.sockets.polling import Poller
 from course.worlds.sockets.progress import Progress
 from course.worlds.sockets.receiving import Receiver
 from course.worlds.sockets.roll_calls import RollCalls
@@ -31,7 +32,7 @@ class SocketTransport:
     backend: Any
     windows: Any
 
-    def __init__(self, rank, streams, poller, *, device, timeout, checked):
+    def __init__(self, rank, streams, poller: Poller, *, device, timeout, checked):
         self.rank, self.device, self.checked = rank, torch.device(device), checked
         self.meter, self.trace = Meter(), []
         self.sender, matcher = Sender(streams, poller), Matcher()

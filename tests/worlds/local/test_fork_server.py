@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from course.worlds.frames import Inbox, receive
+from course.worlds.framing import Inbox, receive
 from course.worlds.local import fork_server
 
 

@@ -4,7 +4,7 @@ import socket
 import sys
 
 from course.worlds import run
-from course.worlds.frames import Inbox
+from course.worlds.framing import Inbox
 from course.worlds.local.rank import Reporter, user_stack
 
 held = []

@@ -7,7 +7,7 @@ import pytest
 
 from course.comm import CommError
 from course.worlds import run
-from course.worlds.frames import Inbox, send
+from course.worlds.framing import Inbox, send
 from course.worlds.local import workers as module
 from course.worlds.local.workers import Workers, enough_files
 
