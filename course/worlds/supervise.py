@@ -79,11 +79,9 @@ class Supervisor:
         for rank, kind, value in sorted(news, key=lambda entry: entry[1] == "ended"):
             if kind in ("out", "err"):
                 self.printer.show(rank, kind, value)
-            elif kind == "result":
-                self.results[rank], events = value
-                self.events += events
-            elif kind == "failure":
-                self.failures[rank], events = value
+            elif kind in ("result", "failure"):
+                said = self.results if kind == "result" else self.failures
+                said[rank], events = value
                 self.events += events
             elif kind == "started":
                 self.started.add(rank)

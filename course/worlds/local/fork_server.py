@@ -25,6 +25,7 @@ import struct
 import sys
 import traceback
 
+LEADER = -1  # who reports, if not a rank
 RANK = struct.Struct("<ii")  # its number, and that of its peers
 QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
@@ -74,7 +75,7 @@ def fork(live, run, who) -> int:
     try:
         pid = os.fork()
     except OSError as error:
-        report(run, "refused", f"{who} could not be forked: {NO_PROCESS}{error}")
+        report(run, LEADER, "refused", f"{who} could not be forked: {NO_PROCESS}{error}")
         return 0
     if pid == 0:
         try:
@@ -86,12 +87,12 @@ def fork(live, run, who) -> int:
     return pid
 
 
-def report(run, kind, value):
+def report(run, rank, kind, value):
     """Tell the launcher, if it is there."""
     from course.worlds.framing import send
 
     with contextlib.suppress(OSError):
-        send(run, (kind, value))
+        send(run, (rank, kind, value))
 
 
 def supervise_ranks(run, control, launcher):
@@ -102,7 +103,7 @@ def supervise_ranks(run, control, launcher):
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    report(run, "leader", os.getpid())
+    report(run, LEADER, "started", os.getpid())
     ranks, open_ = {}, True
     while open_:
         ready, _, _ = select.select([run, woken, *launcher], [], [])
@@ -142,7 +143,7 @@ def reap(ranks, run):
             pid, status = ended
             if pid in ranks:  # else an orphan
                 end_group(pid)
-                report(run, "ended", (ranks.pop(pid), status))
+                report(run, ranks.pop(pid), "ended", status)
 
 
 def end_group(pid):

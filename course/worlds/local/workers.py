@@ -15,6 +15,7 @@ from course.comm.errors import CommError
 from course.worlds.framing import Inbox, send
 from course.worlds.helper import HelperProgram, Kept, search_path
 from course.worlds.local import fork_server as program
+from course.worlds.local.fork_server import LEADER
 from course.worlds.sockets.shm_ring import reserved
 
 # Without a name server, torch warns on stderr that it cannot look up names it does not need.
@@ -52,10 +53,10 @@ class Workers:
 
     def __init__(self):
         self.server = fork_server()
-        self.leader, self.leader_pid, self.refusal = self.server.new_leader(), None, None
+        self.leader, self.refusal = self.server.new_leader(), None
         self.selector = selectors.DefaultSelector()
         self.controls, self.pids = [], {}
-        self._listen(self.leader, None, "leader", Inbox(self.leader))
+        self._listen(self.leader, LEADER, "control", Inbox(self.leader))
 
     def start(self, job: dict, ranks: int):
         """Start `ranks` ranks to do `job`.  Raises CommError where there cannot be so many."""
@@ -111,33 +112,21 @@ class Workers:
     def _poll(self, timeout) -> list:
         said = []
         for key, _ in self.selector.select(timeout):
-            rank, kind, inbox = key.data
-            news = sum(iter(inbox.read, []), []) if inbox else [(kind, read(key.fd))]
-            if inbox.ended if inbox else not news[0][1]:
+            *source, inbox = key.data
+            news = sum(iter(inbox.read, []), []) if inbox else [(*source, read(key.fd))]
+            if inbox.ended if inbox else not news[0][2]:
                 self._close(key.fileobj)
-            if kind == "leader":
-                said += self._of_leader(news)
-            else:
-                said += [(rank, *entry) for entry in news]
-                self.pids |= {entry[0]: entry[2] for entry in said if entry[1] == "started"}
-        return said
-
-    def _of_leader(self, news):
-        """Of what the leader says, the ends of ranks."""
-        for kind, value in news:
-            if kind == "leader":
-                self.leader_pid = value
-            elif kind == "refused":
-                self.refusal = value
-            else:
-                rank, status = value
-                yield rank, kind, status
-        if self.leader not in self.open_files and not self.refusal:
+            said += news
+        self.pids |= {rank: value for rank, kind, value in said if kind == "started"}
+        for reason in (value for _, kind, value in said if kind == "refused"):
+            self.refusal = reason
+        if self.leader.fileno() < 0 and not self.refusal:
             self.refusal = self._lost()
+        return [entry for entry in said if entry[0] != LEADER]
 
     def _lost(self) -> str:
         """Why the leader has ended."""
-        if self.leader_pid is not None:
+        if LEADER in self.pids:
             return "the process that held the ranks was ended (out of memory?), and they with it"
         return f"the fork server could start no ranks: {self.server.last_words()}"
 
@@ -175,10 +164,10 @@ class Workers:
 
     def _kill_leader(self):
         """End the leader, and by the kernel's hand its ranks; or the fork server that has none."""
-        if self.leader_pid is None:
-            self.server.close()
+        if LEADER in self.pids:
+            os.kill(self.pids[LEADER], signal.SIGKILL)
         else:
-            os.kill(self.leader_pid, signal.SIGKILL)
+            self.server.close()
 
     @property
     def open_files(self) -> list:
