@@ -17,17 +17,10 @@ SPIN_S = 5e-5  # so long a rank asks without a pause,
 LONGEST_PAUSE_S = 1e-3  # then it sleeps a quarter of the time waited so far, at most so long
 
 
-class MpiBackend:
-    """MPI's own collectives among ranks of its communicator `world`."""
-
-    def __init__(self, world, timeout):
-        self.world, self.timeout = world, timeout
-
-    def native(self, comm):
-        """MPI's collectives on the ranks of `comm`."""
-        comm.gather_texts("")  # all are here
-        members = self.world.group.Incl(comm.members)
-        return MpiNative(comm, self.world.Create_group(members), self.timeout)
+def native(comm, *, world, timeout_s) -> Native:
+    """MPI's own collectives on the ranks of `comm`, which are some of those of `world`, MPI's."""
+    comm.gather_texts("")  # all are here
+    return MpiNative(comm, world.Create_group(world.group.Incl(comm.members)), timeout_s)
 
 
 class MpiNative(Native):

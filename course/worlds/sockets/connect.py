@@ -1,5 +1,6 @@
 """Ranks that are processes: the world's communicator over their sockets."""
 
+import functools
 import mmap
 import socket
 
@@ -10,7 +11,7 @@ from course.worlds.sockets.polling import SocketPoller
 from course.worlds.sockets.shm_ring import rings, rings_bytes
 from course.worlds.sockets.shm_window import FUTEX, windows
 from course.worlds.sockets.stream import Stream
-from course.worlds.sockets.torch_backend import Backend
+from course.worlds.sockets.torch_backend import native
 from course.worlds.sockets.transport import SocketTransport
 
 
@@ -41,7 +42,8 @@ def connect(rank, fds, *, nodes, interface="lo", **settings) -> Communicator:
                for peer, fd in zip(others, fds)}  # fmt: skip
     settings["device"] = own_device(rank, nodes, settings["device"])
     transport = SocketTransport(rank, streams, SocketPoller(), **settings)
-    transport.backend = Backend(transport, interface)
+    found = {"interface": interface, "timeout_s": settings["timeout"], "world_size": len(nodes)}
+    transport.native = functools.partial(native, **found)
     if memory and FUTEX:
         transport.windows = windows(transport, memory, near, len(nodes), rings_bytes(len(nodes)))
     return Communicator(transport, range(len(nodes)), nodes)

@@ -114,39 +114,35 @@ class Native:
         return OPERATIONS[op]
 
 
-class Backend:
-    """torch.distributed, started the first time that a program asks for it, on the network
-    `interface`; gloo between CPUs, NCCL between GPUs."""
+def native(comm, *, interface: str, timeout_s, world_size: int) -> Native:
+    """torch.distributed's collectives on the ranks of `comm`: gloo between CPUs, on the network
+    `interface`, NCCL between GPUs.  It starts the first time that a program asks for it.
 
-    def __init__(self, transport, interface: str):
-        self.transport, self.interface = transport, interface
+    Ranks find one another by a file in a folder that is this user's alone, and gone at once.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    with contextlib.ExitStack() as stack:
+        folder = ""
+        if comm.rank == 0:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
+        path = os.path.join(comm.gather_texts(folder)[0], "store")
+        store, of_all = dist.FileStore(path, comm.size), comm.size == world_size
+        group = process_group(comm, store, timeout_s, of_all and not dist.is_initialized())
+        comm.gather_texts("")  # all have found all
+    return Native(comm, group)
 
-    def native(self, comm) -> Native:
-        """The backend's collectives on the ranks of `comm`.
 
-        They find one another by a file in a folder that is this user's alone, and gone at once.
-        """
-        os.environ["GLOO_SOCKET_IFNAME"] = self.interface
-        with contextlib.ExitStack() as stack:
-            folder = ""
-            if comm.rank == 0:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
-            path = os.path.join(comm.gather_texts(folder)[0], "store")
-            group = self._group(comm, dist.FileStore(path, comm.size))
-            comm.gather_texts("")  # all have found all
-        return Native(comm, group)
-
-    def _group(self, comm, store):
-        timeout = datetime.timedelta(seconds=self.transport.progress.timeout or 10**6)
-        where = {"rank": comm.rank, "timeout": timeout}
-        group: Any
-        on_gpus = self.transport.device.type == "cuda"
-        if comm.size == len(self.transport.sender.streams) + 1 and not dist.is_initialized():
-            kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-            dist.init_process_group(kinds, store=store, world_size=comm.size, **where)
-            group = dist.group.WORLD
-        else:
-            kind = dist.ProcessGroupNCCL if on_gpus else dist.ProcessGroupGloo
-            group = kind(store, size=comm.size, **where)
-        group.barrier().wait()
-        return group
+def process_group(comm, store, timeout_s, default: bool):
+    """A process group of the ranks of `comm`, who meet at `store`; torch's `default` one, if so."""
+    where = {"rank": comm.rank, "timeout": datetime.timedelta(seconds=timeout_s or 10**6)}
+    on_gpus = comm.device.type == "cuda"
+    group: Any
+    if default:
+        kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+        dist.init_process_group(kinds, store=store, world_size=comm.size, **where)
+        group = dist.group.WORLD
+    else:
+        kind = dist.ProcessGroupNCCL if on_gpus else dist.ProcessGroupGloo
+        group = kind(store, size=comm.size, **where)
+    group.barrier().wait()
+    return group

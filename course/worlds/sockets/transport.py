@@ -24,12 +24,12 @@ IN_BACKGROUND_OF_ALL = group_id((BACKGROUND,))
 class SocketTransport:
     """Tensors of this rank's `device` over `streams` (by peer), of which `poller` knows the news.
 
-    What a world adds: `backend` has collectives of its own, `windows` are the memory of its node
-    for the rank's own calls and for those in the background.
+    What a world adds: `native(comm)` has a backend's own collectives on the ranks of `comm`,
+    `windows` are the memory of its node for the rank's own calls and for those in the background.
     """
 
     clock = staticmethod(time.perf_counter)
-    backend: Any
+    native: Any
     windows: Any
 
     def __init__(self, rank, streams, poller: Poller, *, device, timeout, checked):
@@ -38,7 +38,7 @@ class SocketTransport:
         self.sender, matcher = Sender(streams, poller), Matcher()
         self.receiver = Receiver(rank, self.sender, poller, matcher, RollCalls(self.sender))
         self.progress = Progress(rank, self.receiver, poller, timeout=timeout, checked=checked)
-        self.backend, self.windows = None, (None, None)
+        self.windows = None, None
         self.threads, self.interval = [], SwitchInterval()
         for stream in streams.values():
             stream.socket.setblocking(False)
@@ -116,10 +116,6 @@ class SocketTransport:
         if not in_background(group):
             return self.windows[0]
         return self.windows[1] if group == IN_BACKGROUND_OF_ALL else None
-
-    def native(self, comm):
-        """The backend's own collectives on the ranks of `comm`."""
-        return self.backend.native(comm)
 
     def finish(self):
         """Wait until all that was begun is over and all that was sent accepted or on its way; say
