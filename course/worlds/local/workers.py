@@ -117,9 +117,11 @@ class Workers:
             if inbox.ended if inbox else not news[0][2]:
                 self._close(key.fileobj)
             said += news
-        self.pids |= {rank: value for rank, kind, value in said if kind == "started"}
-        for reason in (value for _, kind, value in said if kind == "refused"):
-            self.refusal = reason
+        for rank, kind, value in said:
+            if kind == "started":
+                self.pids[rank] = value
+            elif kind == "refused":
+                self.refusal = value
         if self.leader.fileno() < 0 and not self.refusal:
             self.refusal = self._lost()
         return [entry for entry in said if entry[0] != LEADER]
