@@ -36,7 +36,7 @@ class MpiNative(Native):
         with self._call("all_reduce", [x], op=op) as (mine,):
             host = mine.cpu()
             self._do(self.group.Iallreduce, MPI.IN_PLACE, self._numbers(host), OPERATIONS[op])
-            mine.copy_(host / self._comm.size if op == "mean" else host)
+            mine.copy_(host)
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
@@ -62,7 +62,7 @@ class MpiNative(Native):
             given = self._numbers(torch.stack(theirs).cpu())
             begin = self.group.Ireduce_scatter_block
             self._do(begin, given, self._numbers(landing), OPERATIONS[op])
-            mine.copy_(landing / self._comm.size if op == "mean" else landing)
+            mine.copy_(landing)
 
     def barrier(self):
         """Return once every rank has called it."""

@@ -39,8 +39,6 @@ class Native:
         operation = self._operation(op, x)
         with self._call("all_reduce", [x], op=op) as (flat,):
             self.group.allreduce(self._real(flat, op), operation).wait()
-            if op == "mean":
-                flat /= self._comm.size
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
@@ -59,8 +57,6 @@ class Native:
         with self._call("reduce_scatter", [out], parts, op=op) as (mine, *flats):
             reals = [self._real(x, op) for x in flats]
             self.group.reduce_scatter(self._real(mine, op), reals, operation).wait()
-            if op == "mean":
-                mine /= self._comm.size
 
     def barrier(self):
         """Return once every rank has called it."""
@@ -69,7 +65,8 @@ class Native:
 
     @contextlib.contextmanager
     def _call(self, name, outs, ins=(), **details):
-        """All these tensors in one piece each; what comes into those of `outs` gets there."""
+        """All these tensors in one piece each; what comes into those of `outs` gets there, sums
+        that are to be means divided."""
         for out in outs:
             writable(out, self._comm.rank)
         tensors = [*outs, *(required(x, "what is sent", self._comm.rank) for x in ins)]
@@ -80,6 +77,8 @@ class Native:
             except RuntimeError as error:
                 raise self._translated(error, name, tensors) from error
             for out, piece in zip(outs, pieces):
+                if details.get("op") == "mean":
+                    piece /= self._comm.size
                 if out.data_ptr() != piece.data_ptr():
                     out.detach().copy_(piece)
 
