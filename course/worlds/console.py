@@ -49,12 +49,9 @@ class LineBuffer:
 
     def _marked(self, text, data):
         """The text with its rank in front of each line."""
-        shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)
-        if text and text[0] not in "\r\n" and self.fresh:
-            shown = self.prefix + shown
-        if text:
-            self.fresh = text[-1] in "\r\n"
-            self.rewriting = self.rewriting and text[-1] != "\n"
+        text = ("\r" if self.fresh else ".") + text  # as if that had come before
+        self.fresh, self.rewriting = text[-1] in "\r\n", self.rewriting and text[-1] != "\n"
+        shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)[1:]
         if not data and not self.fresh:
             shown, self.fresh = shown + "\n", True
         return shown
