@@ -45,9 +45,7 @@ NOT_SENT = {
     "must be a tensor, not str '" + 39 * "x": 100 * "x",  # not the whole of it
     "must be a dense tensor, not torch.sparse_coo": torch.eye(2).to_sparse(),
     "has dtype torch.float8_e5m2, which no message carries": torch.ones(2).to(torch.float8_e5m2),
-    "has dtype torch.qint8, which no message carries": torch.quantize_per_tensor(
-        torch.ones(2), 1.0, 0, torch.qint8
-    ),
+    "has dtype torch.uint16, which no message carries": torch.ones(2).to(torch.uint16),
 }
 
 

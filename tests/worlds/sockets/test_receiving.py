@@ -166,8 +166,8 @@ def test_acceptance_is_told_when_there_is_a_place_and_not_before(end, first):
     assert end.sender.told == [(PEER, Kind.ACK, "", 44)]
 
 
-MISFIT = ("rank 1 is in send to rank 0 (int64 [1], tag 0); "
-          "rank 0 is in recv from rank 1 (int64 [2], tag 0)")  # fmt: skip
+MISFIT = ("rank 0 is in recv from rank 1 (int64 [2], tag 0); "
+          "rank 1 is in send to rank 0 (int64 [1], tag 0)")  # fmt: skip
 
 
 @pytest.mark.parametrize("flags", [0, SYNCHRONOUS])
@@ -182,11 +182,9 @@ def test_what_does_not_fit_is_refused_at_both_ends_and_nothing_is_written(end, f
 
 @pytest.mark.parametrize("change", [{"dtype": 8}, {"nbytes": LONG + 8}])
 def test_a_long_one_of_another_dtype_or_length_is_thrown_away_whole(end, change):
-    receive = end.post(LONG, **change)
+    receive = end.post(**{"nbytes": LONG} | change)
     end.comes(Kind.DATA, 1, numbers(LONG))
-    assert isinstance(receive.error, CommMismatch) and bytes(receive.view).count(0) == len(
-        receive.view
-    )
+    assert isinstance(receive.error, CommMismatch) and not any(receive.view)
     after = end.post(8)
     end.comes(Kind.DATA, 2, numbers(8))
     assert after.done
@@ -281,7 +279,8 @@ def test_what_came_before_the_end_is_still_received(end):
     receive = end.post(8)
     end.theirs.sendall(framed(Kind.DATA, 1, numbers(8)) + framed(Kind.FIN, 0, b"")[:10])
     end.theirs.close()
-    end.receiver.read(end.stream)
+    for _ in range(2):  # the kernel tells of the end apart from what came before it
+        end.receiver.read(end.stream)
     assert receive.done and end.stream.lost and end.receiver.ended == {PEER}
 
 
