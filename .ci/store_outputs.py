@@ -59,7 +59,7 @@ def store(notebook, path: Path):
 
 
 def main(names: list[str]) -> int:
-    paths = [Path(name) for name in names] or sorted(Path("notebooks").glob("*.ipynb"))
+    paths = [Path(name) for name in names] or sorted(Path("notebooks").glob("[0-9]*.ipynb"))
     failed = 0
     for number, path in enumerate(paths, 1):
         print(f"[{number}/{len(paths)}] {path}", flush=True)
