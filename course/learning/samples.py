@@ -1,4 +1,4 @@
-"""Refuse rows of numbers that no method can learn from."""
+"""Refuse rows of numbers, counts and constants that no method can learn from or with."""
 
 
 def check_samples(name, rows, least=1):
@@ -9,3 +9,21 @@ def check_samples(name, rows, least=1):
         raise ValueError(f"{name} must be floating point, not {rows.dtype}")
     if not rows.isfinite().all():
         raise ValueError(f"{name} must be finite numbers, and some are nan or infinite")
+
+
+def check_count(of, count):
+    """Raises ValueError unless there is 1 or more `of` something."""
+    if count < 1:
+        raise ValueError(f"the number of {of} must be at least 1, not {count}")
+
+
+def check_above_zero(name, value):
+    """Raises ValueError unless `value`, which is `name`, is above 0."""
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0, not {value}")
+
+
+def check_not_negative(name, value):
+    """Raises ValueError unless `value`, which is `name`, is 0 or more."""
+    if not value >= 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
