@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import (
-    check_above_zero,
-    check_count,
-    check_not_negative,
-    check_samples,
-)
+from course.learning.samples import check_above_zero, check_count, check_not_negative, check_samples
 from course.learning.training.descent import batches
 
 
