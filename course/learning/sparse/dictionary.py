@@ -49,7 +49,8 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
     is hardly used becomes a patch of the batch. Atoms are at most 1 long. `watch` as above.
     Source: Mairal, Bach, Ponce and Sapiro 2009, «Online dictionary learning for sparse coding».
     """
-    check_count("epochs", epochs)
+    if epochs < 1:
+        raise ValueError(f"the number of epochs must be at least 1, not {epochs}")
     used, wanted, seen = 0, 0, itertools.count(1)
 
     def update(dictionary, codes, chosen):
