@@ -43,11 +43,11 @@ class Routes:
     def route(self, src, dst) -> Route:
         """The links from device `src` to device `dst`.  Raises ValueError if there are none."""
         left, here, links = self._distances(dst), src, []
-        reach = [left[node] + 1 for node in self.after[src] if node in left]
-        if src != dst and not reach:
+        ways = [left[node] + 1 for node in self.after[src] if node in left]
+        if src != dst and not ways:
             raise ValueError(f"no links lead from {src} to {dst}")
-        for ahead in reversed(range(min(reach) if src != dst else 0)):
-            nearer = [node for node in self.after[here] if left.get(node) == ahead]
+        for number in reversed(range(min(ways) if src != dst else 0)):
+            nearer = [node for node in self.after[here] if left.get(node) == number]
             there = nearer[self.numbers[dst] % len(nearer)]
             links.append(self.links[here, there])
             here = there
