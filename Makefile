@@ -16,6 +16,8 @@ PRIVATE := --KernelManager.transport=ipc
 
 # Modules of a cluster put packages of other Pythons here; kernels of other installations shadow ours.
 unexport PYTHONPATH PYTHONHOME
+# Hundreds of processes import the package: what one of them has compiled, the others find.
+unexport PYTHONDONTWRITEBYTECODE
 export JUPYTER_PREFER_ENV_PATH := 1
 
 # The first of these that works and is recent enough; PYTHON=... names another.

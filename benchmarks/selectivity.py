@@ -14,7 +14,7 @@ from course.learning.images.frames import frames, smoothness
 from course.learning.images.photographs import bsds500
 from course.learning.nine_layers.network import NineLayers, train_greedily
 from course.learning.nine_layers.neurons import held_out_selectivity, linear_filters, selectivity
-from course.learning.nine_layers.plan import A16, A24, BETWEEN, NORMED, PLAIN
+from course.learning.nine_layers.plan import BETWEEN, NORMED, WIDE, Geometry, Norm, Plan
 
 TITLE = "The best single neuron for faces"
 PERSONS = {"train": range(1, 21), "val": range(21, 31)}
@@ -24,6 +24,18 @@ SEEDS = 3
 RANDOM_FILTERS = 10_000
 HALVINGS = 4
 STEPS = (80, 60, 100)
+
+# The idea of NORMED without norms between the stages: the frames are evened out, and that is all.
+PLAIN = Plan(1, 32, WIDE, (
+    Geometry(20, 2, 32, 1.0, 3, 1), Geometry(3, 1, 8, 0.3, 2, 1), Geometry(2, 1, 8, 0.3, 1, 1),
+))  # fmt: skip
+EVEN = Norm(5, 1.5, 0.02)
+A16 = Plan(1, 32, EVEN, (
+    Geometry(16, 2, 4, 0.1, 3, 2), Geometry(4, 1, 16, 0.3, 1, 1), Geometry(1, 1, 8, 0.3, 1, 1),
+))  # fmt: skip
+A24 = Plan(1, 32, EVEN, (
+    Geometry(24, 2, 8, 0.1, 3, 2), Geometry(2, 1, 4, 0.1, 1, 1), Geometry(1, 1, 4, 0.3, 1, 1),
+))  # fmt: skip
 
 
 def every(plan, **changes):

@@ -5,7 +5,7 @@ import pytest
 
 from course.worlds import processes
 
-NODES = {"lanes": lambda ranks: [0] * ranks, "sockets": range}
+NODES = {"shm": lambda ranks: [0] * ranks, "sockets": range}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,19 +10,12 @@ import inspect
 import textwrap
 from difflib import get_close_matches
 
+from course.classroom import progress
 from course.classroom.diagnosis import told
 from course.classroom.limits import Interrupted, within
 from course.classroom.problems import Exercise, Wrong, catalogue
 from course.classroom.process_state import kept
-from course.classroom.progress import (
-    Text,
-    compared,
-    plain,
-    record_hint,
-    record_prediction,
-    record_verdict,
-    shown,
-)
+from course.classroom.progress import Text
 
 __all__ = ["Exercise", "Prediction", "Verdict", "Wrong", "check", "hint", "predict", "solution"]
 
@@ -51,7 +44,7 @@ class Prediction:
     """A guess; `compare(measured)` sets it beside what was measured."""
 
     def __init__(self, question: str, value, unit: str = ""):
-        self.question, self.value, self.unit = str(question), plain(value), str(unit)
+        self.question, self.value, self.unit = str(question), progress.plain(value), str(unit)
 
     @property
     def made(self) -> bool:
@@ -59,16 +52,16 @@ class Prediction:
 
     def compare(self, measured) -> Text:
         """The guess beside `measured`; for numbers, how many times too much or too little."""
-        measured = plain(measured)
+        measured = progress.plain(measured)
         if not self.made:
-            return Text(f"not predicted; measured {shown(measured, self.unit)}")
-        record_prediction(self.question, self.value, measured, self.unit)
-        return Text(compared(self.value, measured, self.unit))
+            return Text(f"not predicted; measured {progress.shown(measured, self.unit)}")
+        progress.record_prediction(self.question, self.value, measured, self.unit)
+        return Text(progress.compared(self.value, measured, self.unit))
 
     def __repr__(self):
         if not self.made:
             return f"not predicted yet: {self.question} Put your guess in place of the dots."
-        return f"noted: {self.question} You say {shown(self.value, self.unit)}"
+        return f"noted: {self.question} You say {progress.shown(self.value, self.unit)}"
 
 
 class Listing:
@@ -88,7 +81,7 @@ def predict(question: str, value, unit: str = "") -> Prediction:
     """Keep a guess before the run that will answer `question`; `...` stands for none yet."""
     prediction = Prediction(question, value, unit)
     if prediction.made:
-        record_prediction(prediction.question, prediction.value, None, prediction.unit)
+        progress.record_prediction(prediction.question, prediction.value, None, prediction.unit)
     return prediction
 
 
@@ -102,14 +95,14 @@ def check(name: str, answer) -> Verdict:
     exercise = find(name)
     verdict = judged(exercise, answer)
     if verdict.right is not None:
-        record_verdict(name, verdict.right)
+        progress.record_verdict(name, verdict.right)
     return verdict
 
 
 def hint(name: str) -> Text:
     """The next hint for exercise `name`, one at a time."""
     hints = find(name).hints
-    given = record_hint(name, len(hints))
+    given = progress.record_hint(name, len(hints))
     if given == len(hints):
         return Text(f"no more hints: solution({name!r}) shows an answer")
     return Text(f"hint {given + 1} of {len(hints)}: {hints[given]}")

@@ -31,7 +31,8 @@ def pictures(images, title, *, columns=6, width=9.6, vmin=None, vmax=None):
     """
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
-    height = 0.7 + rows * (0.35 + width / columns * max(map(_steepness, images.values())))
+    steepest = max(len(image) / len(image[0]) for image in images.values())
+    height = 0.7 + rows * (0.35 + width / columns * steepest)
     figure, grid = plt.subplots(
         rows, columns, figsize=(width, height), layout="constrained", squeeze=False
     )
@@ -43,11 +44,6 @@ def pictures(images, title, *, columns=6, width=9.6, vmin=None, vmax=None):
     characters = int(width * CHARACTERS_PER_INCH)
     figure.suptitle(textwrap.fill(title, characters), x=0.01, ha="left", fontsize=11)
     return list(grid.flat)
-
-
-def _steepness(image):
-    height, width = np.shape(image)
-    return height / width
 
 
 def tiles(filters, title, *, columns=None, axes=None):
@@ -110,11 +106,9 @@ def curves(lines, title, x, y, *, points=None, marks=None, log="", axes=None):
     axes = axes or panels(1)[0]
     colours = iter(COLOURS * 3)
     for label, (xs, ys) in lines.items():
-        axes.plot(np.asarray(xs), np.asarray(ys), label=label, color=next(colours))
+        axes.plot(xs, ys, label=label, color=next(colours))
     for label, (xs, ys) in (points or {}).items():
-        axes.plot(
-            np.asarray(xs), np.asarray(ys), "o-", label=label, color=next(colours), ms=4, lw=0.6
-        )
+        axes.plot(xs, ys, "o-", label=label, color=next(colours), ms=4, lw=0.6)
     for label, at in (marks or {}).items():
         axes.axvline(at, label=label, color="0.4", linestyle="--", linewidth=1)
     for scale, each in ((axes.set_xscale, "x"), (axes.set_yscale, "y")):
@@ -127,14 +121,13 @@ def agreement(predicted, found, title, x, y, *, how, log="xy", marks=None, axes=
     says in which way ("measured", "simulated"); `marks` as for `curves`.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=4.6)[0]
+    curves(predicted, title, x, y, marks=marks, log=log, axes=axes)
     colours = dict(zip(predicted, COLOURS, strict=False))
-    for name, (xs, ys) in predicted.items():
-        axes.plot(np.asarray(xs), np.asarray(ys), label=name, color=colours[name])
     for name, (xs, ys) in found.items():
-        axes.plot(np.asarray(xs), np.asarray(ys), "o", color=colours[name], ms=5)
+        axes.plot(xs, ys, "o", color=colours[name], ms=5)
     axes.plot([], [], "-", color="0.4", label="predicted")
     axes.plot([], [], "o", color="0.4", label=how)
-    return curves({}, title, x, y, marks=marks, log=log, axes=axes)
+    return legend(axes)
 
 
 def valley(loss, across, up, paths, title, x, y, axes=None):
@@ -145,9 +138,7 @@ def valley(loss, across, up, paths, title, x, y, axes=None):
     axes = axes or panels(1, height=4.6)[0]
     loss = np.asarray(loss)
     levels = loss.min() + np.ptp(loss) * np.linspace(0, 1, 13)[1:] ** 2  # even steps on a bowl
-    lines = axes.contour(
-        np.asarray(across), np.asarray(up), loss, levels, colors="0.65", linewidths=0.8
-    )
+    lines = axes.contour(across, up, loss, levels, colors="0.65", linewidths=0.8)
     axes.clabel(lines, lines.levels[1::2], fmt="%.2g", fontsize=8)
     for (label, path), colour in zip(paths.items(), COLOURS, strict=False):
         axes.plot(*np.asarray(path).T, "o-", label=label, color=colour, ms=3, linewidth=1)

@@ -155,19 +155,16 @@ def recursive_doubling_all_reduce(p: int, nbytes: int) -> Cost:
     return Cost(len(longest), *exchanged, path, combined)
 
 
-def ring_all_reduce(p: int, elements: int, element_bytes: int, segment: int = 0) -> Cost:
-    """2(p-1) alpha + 2n(p-1)/p beta + n(p-1)/p gamma.
+def ring_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
+    """2(p-1) alpha + 2n(p-1)/p beta + n(p-1)/p gamma, a chunk in one message.
 
-    segment: how many elements a message has at most (0: a chunk is one message); what is cut takes
-    less time than the formula says.  Where p does not divide n, the imagined cluster takes longer,
-    by 2 % for chunks of some sixty elements, twice as long for chunks of one or two: a message
-    begins while the link still carries the end of a longer one.
+    What is cut into more takes less time than the formula says.  Where p does not divide n, the
+    imagined cluster takes longer, by 2 % for chunks of some sixty elements, twice as long for
+    chunks of one or two: a message begins while the link still carries the end of a longer one.
     """
-    lengths = chunk_lengths(elements, p)
-    lists = [_segment_bytes(length, segment or length, element_bytes) for length in lengths]
-    steps = ((rank, step) for rank in range(p) for step in ring_steps(p, rank))
-    passed = sent(p, ((rank, nbytes) for rank, step in steps for nbytes in lists[step.send]))
-    path = (p - 1) * max(lengths) * element_bytes
+    chunks = _chunk_bytes(p, elements, element_bytes)
+    passed = sent(p, ((r, chunks[s.send]) for r in range(p) for s in ring_steps(p, r)))
+    path = (p - 1) * chunks[0]
     return Cost(2 * (p - 1), *passed, 2 * path, path)
 
 
@@ -238,12 +235,6 @@ def across_nodes(nodes, elements: int, element_bytes: int) -> Cost:
 
 def _chunk_bytes(p: int, elements: int, element_bytes: int) -> list[int]:
     return [element_bytes * length for length in chunk_lengths(elements, p)]
-
-
-def _segment_bytes(length: int, segment: int, element_bytes: int) -> list[int]:
-    """The bytes of the messages that a chunk of `length` elements goes in; one if it is empty."""
-    whole, rest = divmod(length, segment or 1)
-    return [segment * element_bytes] * whole + [rest * element_bytes] * (rest > 0 or not whole)
 
 
 # Measured: seconds of messages, and what they say of a link

@@ -61,8 +61,10 @@ def run_ring(comm, ring, steps, chunks, reduction, segment):
     the right while the next one is still arriving from the left."""
     me = ring.index(comm.rank)
     right, left = ring[(me + 1) % len(ring)], ring[me - 1]
-    segment = segment or segment_length(chunks, {comm.nodes[rank] for rank in ring})
-    scratch = chunks[0].new_empty(min(segment, max(map(len, chunks))))
+    longest = max(chunk.numel() for chunk in chunks)
+    nodes, element_bytes = {comm.nodes[rank] for rank in ring}, chunks[0].element_size()
+    segment = segment or segment_length(longest, element_bytes, nodes)
+    scratch = chunks[0].new_empty(room := min(segment, longest))
     last_to_add = sum(step.add for step in steps) - 1
     first = steps[0].send
     sent = deque(comm.isend(piece, right, first) for piece in segments(chunks[first], segment))
@@ -71,7 +73,7 @@ def run_ring(comm, ring, steps, chunks, reduction, segment):
         for piece in segments(chunks[step.receive], segment):
             landing = piece
             if step.add:
-                landing = scratch if piece.shape == scratch.shape else scratch[: len(piece)]
+                landing = scratch if piece.numel() == room else scratch[: piece.numel()]
             comm.recv(landing, left, step.receive)
             if step.add:
                 reduction.combine(piece, landing)
@@ -90,12 +92,11 @@ def chunk_lengths(elements: int, p: int) -> list[int]:
     return [elements // p + (c < elements % p) for c in range(p)]
 
 
-def segment_length(chunks, nodes) -> int:
-    """How many elements of `chunks` a segment has: 2 MB of them; on a ring of several nodes up to
-    four segments make a chunk, of 256 KB to 2 MB."""
-    longest, element = max(map(len, chunks)), chunks[0].element_size()
-    parts = min(4, longest * element // BETWEEN_NODES_BYTES) if len(nodes) > 1 else 1
-    return min(SEGMENT_BYTES // element, -(-longest // max(1, parts)))
+def segment_length(longest, element_bytes, nodes) -> int:
+    """How many elements of `element_bytes` a segment of a chunk of `longest` elements has: 2 MB of
+    them; on a ring of several nodes up to four segments make a chunk, of 256 KB to 2 MB."""
+    parts = min(4, longest * element_bytes // BETWEEN_NODES_BYTES) if len(nodes) > 1 else 1
+    return min(SEGMENT_BYTES // element_bytes, -(-longest // max(1, parts)))
 
 
 def segments(chunk, length: int):

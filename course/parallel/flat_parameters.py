@@ -1,6 +1,5 @@
 """All that a model learns as one flat tensor, to be averaged and sent in one piece."""
 
-import contextlib
 import hashlib
 
 import torch
@@ -60,16 +59,6 @@ class FlatParameters:
                     f"rank {rank}: {name} is not trained: cast, move, assign or unfreeze "
                     "parameters before their module is given away, not afterwards"
                 )
-
-    @contextlib.contextmanager
-    def replaced(self, values):
-        """While it is entered the model has the weights `values` [elements]."""
-        kept = self.flat.clone()
-        self.flat.copy_(values)
-        try:
-            yield
-        finally:
-            self.flat.copy_(kept)
 
     def _parts(self, flat):
         return flat.split([p.numel() for p in self.parameters])

@@ -122,12 +122,10 @@ def _culprit(fn, args, kwargs):
     parts |= {f"argument {key!r} of {called}": value for key, value in kwargs.items()}
     if inspect.isfunction(fn):
         outside = inspect.getclosurevars(fn)
-        for key, value in {**outside.globals, **outside.nonlocals}.items():
-            parts[f"{key!r}, which {called} uses"] = value
-    for name, value in parts.items():
-        if not _ships(value):
-            return name, value
-    return f"the function {called!r}", fn
+        used = {**outside.globals, **outside.nonlocals}
+        parts |= {f"{key!r}, which {called} uses": value for key, value in used.items()}
+    held_back = (part for part in parts.items() if not _ships(part[1]))
+    return next(held_back, (f"the function {called!r}", fn))
 
 
 def _ships(value) -> bool:

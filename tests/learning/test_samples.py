@@ -1,7 +1,14 @@
+import math
+
 import pytest
 import torch
 
-from course.learning.samples import check_samples
+from course.learning.samples import (
+    check_above_zero,
+    check_count,
+    check_not_negative,
+    check_samples,
+)
 
 ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
@@ -26,3 +33,19 @@ def test_finite_rows_pass_with_any_strides():
 def test_other_rows_are_refused(rows, least, sentence):
     with pytest.raises(ValueError, match=sentence):
         check_samples("features", rows, least)
+
+
+@pytest.mark.parametrize(
+    ("check", "least", "below", "rule"),
+    [
+        (check_count, 1, 0, "the number of steps must be at least 1, not 0"),
+        (check_above_zero, 1e-9, 0.0, "steps must be above 0, not 0.0"),
+        (check_above_zero, 1e-9, math.nan, "steps must be above 0, not nan"),
+        (check_not_negative, 0, -0.5, "steps must be 0 or more, not -0.5"),
+        (check_not_negative, 0, math.nan, "steps must be 0 or more, not nan"),
+    ],
+)
+def test_a_number_below_the_least_is_refused(check, least, below, rule):
+    check("steps", least)
+    with pytest.raises(ValueError, match=f"^{rule}$"):
+        check("steps", below)

@@ -36,7 +36,8 @@ def local_linear(x, weights, *, stride=1, block=1):
     _check_weights(weights, block)
     check_input(x, weights.shape[5], weights.dtype)
     _check_windows(weights, x.shape[2:], stride)
-    answers = _Apply.apply(_batch_last(x).flatten(1, 2), weights.flatten(4), stride)
+    pixels, shape = _batch_last(x).flatten(1, 2), (*weights.shape[:3], len(x))
+    answers = _Derivative.apply(ANSWERS, weights.flatten(4), pixels, shape, stride)
     return _as_maps(answers, block)
 
 
@@ -51,7 +52,8 @@ def local_linear_transposed(z, weights, size, *, stride=1, block=1):
     check_input(z, outputs // block**2, weights.dtype, (rows * block, columns * block))
     _check_windows(weights, size, stride)
     shape = (size[0], size[1] * channels, len(z))
-    pixels = _Transposed.apply(_as_answers(z, block), weights.flatten(4), shape, stride)
+    answers = _as_answers(z, block)
+    pixels = _Derivative.apply(PIXELS, answers, weights.flatten(4), shape, stride)
     return pixels.unflatten(1, (size[1], channels)).permute(3, 2, 0, 1)
 
 
@@ -62,73 +64,56 @@ def local_linear_transposed(z, weights, size, *, stride=1, block=1):
 # A window is then `field` blocks of memory, and each is multiplied where it lies.
 
 
-class _Apply(Function):
-    @staticmethod
-    def forward(ctx, pixels, weights, stride):
-        ctx.save_for_backward(pixels, weights)
-        ctx.stride = stride
-        answers = pixels.new_empty(*weights.shape[:3], pixels.shape[2])
-        for row, line, seen in _lines(pixels, weights.shape, stride):
-            answers[row].baddbmm_(weights[row, :, :, line], seen, beta=min(line, 1))
-        return answers
+class _Derivative(Function):
+    """Of z^T W x in one of z, W and x, number `wanted`, where the other two are given in order."""
 
     @staticmethod
-    def backward(ctx, slope):
-        pixels, weights = ctx.saved_tensors
-        slope = slope.contiguous()
-        to_pixels, to_weights, _ = ctx.needs_input_grad
-        return (
-            _Transposed.apply(slope, weights, pixels.shape, ctx.stride) if to_pixels else None,
-            _Outer.apply(slope, pixels, weights.shape, ctx.stride) if to_weights else None,
-            None,
-        )
-
-
-class _Transposed(Function):
-    @staticmethod
-    def forward(ctx, answers, weights, shape, stride):
-        ctx.save_for_backward(answers, weights)
-        ctx.stride = stride
-        pixels = answers.new_zeros(shape)
-        matrices = weights.permute(0, 1, 3, 4, 2)  # [rows, columns, field, reach, outputs]
-        for row, column, line, seen in disjoint(pixels, weights.shape, stride):
-            sent = answers[row, column].expand(len(seen), -1, -1)
-            seen.baddbmm_(matrices[row, column, line], sent)
-        return pixels
+    def forward(ctx, wanted, first, second, shape, stride):
+        ctx.save_for_backward(first, second)
+        ctx.wanted, ctx.stride = wanted, stride
+        return DERIVATIVES[wanted](first, second, shape, stride)
 
     @staticmethod
     def backward(ctx, slope):
-        answers, weights = ctx.saved_tensors
-        slope = slope.contiguous()
-        to_answers, to_weights, *_ = ctx.needs_input_grad
-        return (
-            _Apply.apply(slope, weights, ctx.stride) if to_answers else None,
-            _Outer.apply(answers, slope, weights.shape, ctx.stride) if to_weights else None,
-            None,
-            None,
-        )
+        factors = list(ctx.saved_tensors)
+        factors.insert(ctx.wanted, slope.contiguous())
+        gradients = [None] * len(ctx.needs_input_grad)
+        others = [number for number in range(3) if number != ctx.wanted]
+        for place, number in enumerate(others, start=1):
+            if ctx.needs_input_grad[place]:
+                rest, shape = factors[:number] + factors[number + 1 :], factors[number].shape
+                gradients[place] = _Derivative.apply(number, *rest, shape, ctx.stride)
+        return tuple(gradients)
 
 
-class _Outer(Function):
-    @staticmethod
-    def forward(ctx, answers, pixels, shape, stride):
-        ctx.save_for_backward(answers, pixels)
-        ctx.stride = stride
-        weights = answers.new_empty(shape)
-        for row, line, seen in _lines(pixels, shape, stride):
-            torch.bmm(answers[row], seen.mT, out=weights[row, :, :, line])
-        return weights
+def _answers(weights, pixels, shape, stride):
+    """W x."""
+    answers = pixels.new_empty(shape)
+    for row, line, seen in _lines(pixels, weights.shape, stride):
+        answers[row].baddbmm_(weights[row, :, :, line], seen, beta=min(line, 1))
+    return answers
 
-    @staticmethod
-    def backward(ctx, slope):
-        answers, pixels = ctx.saved_tensors
-        to_answers, to_pixels, *_ = ctx.needs_input_grad
-        return (
-            _Apply.apply(pixels, slope, ctx.stride) if to_answers else None,
-            _Transposed.apply(answers, slope, pixels.shape, ctx.stride) if to_pixels else None,
-            None,
-            None,
-        )
+
+def _weights(answers, pixels, shape, stride):
+    """z x^T."""
+    weights = answers.new_empty(shape)
+    for row, line, seen in _lines(pixels, shape, stride):
+        torch.bmm(answers[row], seen.mT, out=weights[row, :, :, line])
+    return weights
+
+
+def _pixels(answers, weights, shape, stride):
+    """W^T z."""
+    pixels = answers.new_zeros(shape)
+    matrices = weights.permute(0, 1, 3, 4, 2)  # [rows, columns, field, reach, outputs]
+    for row, column, line, seen in disjoint(pixels, weights.shape, stride):
+        sent = answers[row, column].expand(len(seen), -1, -1)
+        seen.baddbmm_(matrices[row, column, line], sent)
+    return pixels
+
+
+ANSWERS, WEIGHTS, PIXELS = range(3)
+DERIVATIVES = (_answers, _weights, _pixels)
 
 
 def _lines(pixels, shape, stride):

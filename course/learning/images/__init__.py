@@ -3,11 +3,7 @@
 from course.learning.images.photographs import (
     NATURAL,
     PHOTOGRAPHS,
-    RED_GREEN_BLUE,
-    SCIKIT_IMAGE,
-    SCIKIT_LEARN,
     bsds500,
-    check_image,
     grey,
     natural_images,
     patches,

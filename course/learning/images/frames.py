@@ -12,6 +12,7 @@ from torch.nn.functional import interpolate
 
 from course.learning.images.photographs import check_image
 from course.learning.nine_layers.layers import LocalContrastNorm
+from course.learning.samples import check_count
 
 SIDE = 32
 DISTRACTOR_SIDES = (24, 300)
@@ -163,6 +164,5 @@ def _uniform(shape, between, generator):
 
 
 def _generator(count, seed):
-    if count < 1:
-        raise ValueError(f"the number of frames must be at least 1, not {count}")
+    check_count("frames", count)
     return torch.Generator().manual_seed(seed)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from course.learning.images.staging import staged
+from course.learning.samples import check_count, check_finite
 
 SCIKIT_IMAGE = (
     *("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel"),
@@ -34,10 +35,8 @@ def photograph(name):
 
     Raises ValueError for a name that is not in PHOTOGRAPHS.
     """
-    if name in SCIKIT_IMAGE:
-        return grey(_from_scikit_image(name))
-    if name in SCIKIT_LEARN:
-        return grey(_from_scikit_learn(name))
+    if name in PHOTOGRAPHS:
+        return grey(_pixels(name).copy())
     near = difflib.get_close_matches(str(name), PHOTOGRAPHS, n=1, cutoff=0)[0]
     raise ValueError(f"no photograph {name!r}, the nearest is {near!r}; there are {PHOTOGRAPHS}")
 
@@ -108,10 +107,7 @@ def check_image(image):
     """Raises ValueError unless `image` is floating point, finite and [height, width]."""
     if image.dim() != 2:
         raise ValueError(f"an image has two axes (height, width), not {list(image.shape)}")
-    if not image.is_floating_point():
-        raise ValueError(f"an image must be floating point, not {image.dtype}")
-    if not image.isfinite().all():
-        raise ValueError("an image must be finite numbers, and some are nan or infinite")
+    check_finite("an image", image)
 
 
 def grey(pixels):
@@ -134,8 +130,7 @@ def _check_cut(image, size, count):
     check_image(image)
     if not 1 <= size <= min(image.shape):
         raise ValueError(f"a patch of {size} x {size} cannot be cut from {list(image.shape)}")
-    if count < 1:
-        raise ValueError(f"the number of patches must be at least 1, not {count}")
+    check_count("patches", count)
 
 
 def _cut(image, size, count, generator):
@@ -143,14 +138,12 @@ def _cut(image, size, count, generator):
     return image.unfold(0, size, 1).unfold(1, size, 1)[tuple(corners)]
 
 
-def _from_scikit_image(name):
-    from skimage import data  # imported here: only the pictures asked for cost time
+def _pixels(name):
+    if name in SCIKIT_LEARN:  # imported here: only the pictures asked for cost time
+        from sklearn.datasets import load_sample_image
+
+        return load_sample_image(f"{name}.jpg")
+    from skimage import data
 
     picture = getattr(data, name)()
-    return (picture[0] if name == "stereo_motorcycle" else picture).copy()
-
-
-def _from_scikit_learn(name):
-    from sklearn.datasets import load_sample_image
-
-    return load_sample_image(f"{name}.jpg").copy()
+    return picture[0] if name == "stereo_motorcycle" else picture

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from course.learning.images.photographs import check_image, natural_images, patches_of_all
-from course.learning.samples import check_samples
+from course.learning.samples import check_above_zero, check_samples
 
 
 class Whitening(NamedTuple):
@@ -96,8 +96,7 @@ def even_contrast(pictures, constant=0.01):
             "pictures must be floating point [..., height, width], "
             f"not {pictures.dtype} {list(pictures.shape)}"
         )
-    if not constant > 0:
-        raise ValueError(f"the constant must be above 0, not {constant}")
+    check_above_zero("the constant", constant)
     centred = pictures - pictures.mean(dim=(-2, -1), keepdim=True)
     spread = centred.square().mean(dim=(-2, -1), keepdim=True).sqrt()
     return centred / (spread + constant)

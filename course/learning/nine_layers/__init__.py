@@ -2,28 +2,10 @@
 
 from course.learning.nine_layers.network import (
     NineLayers,
-    Stage,
     fine_tuning_gradient,
     joint_objective,
     objective,
-    orthonormal,
     train_greedily,
     train_stage,
-    unit,
 )
-from course.learning.nine_layers.plan import (
-    A16,
-    A16H,
-    A24,
-    BETWEEN,
-    BILLION,
-    EVEN,
-    NORMED,
-    PLAIN,
-    WIDE,
-    Geometry,
-    Norm,
-    Plan,
-    Size,
-    sizes,
-)
+from course.learning.nine_layers.plan import BILLION, NORMED, Geometry, Norm, Plan, sizes

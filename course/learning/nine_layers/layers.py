@@ -15,6 +15,7 @@ from course.learning.convolution.local_linear import (
     local_linear_transposed,
     windows,
 )
+from course.learning.samples import check_above_zero
 
 
 class LocalLinear(nn.Module):
@@ -81,7 +82,7 @@ class L2Pool(nn.Module):
         super().__init__()
         check_positive("field", field)
         check_positive("stride", stride)
-        _check_above_zero("eps", eps)
+        check_above_zero("eps", eps)
         self.field, self.stride, self.eps = field, stride, eps
 
     def forward(self, x):
@@ -111,8 +112,8 @@ class LocalContrastNorm(nn.Module):
         check_positive("field", field)
         if field % 2 == 0:
             raise ValueError(f"field must be odd, so that it has a middle, not {field}")
-        _check_above_zero("sigma", sigma)
-        _check_above_zero("c", c)
+        check_above_zero("sigma", sigma)
+        check_above_zero("c", c)
         self.field, self.sigma, self.c = field, sigma, c
 
     def forward(self, x):
@@ -141,8 +142,3 @@ def _check_maps(x):
         raise ValueError(f"the input must be [batch, maps, height, width], not {list(x.shape)}")
     if not x.is_floating_point():
         raise ValueError(f"the input must be floating point, not {x.dtype}")
-
-
-def _check_above_zero(name, value):
-    if not value > 0:
-        raise ValueError(f"{name} must be above 0, not {value}")

@@ -50,11 +50,8 @@ class NineLayers(nn.Module):
     def __init__(self, plan, seed):
         super().__init__()
         self.even = LocalContrastNorm(*plan.even) if plan.even else nn.Identity()
-        seeds = itertools.count(seed)
-        self.stages = nn.ModuleList(
-            Stage(geometry, channels, side, next(seeds))
-            for geometry, channels, side in inputs_of_stages(plan)
-        )
+        stages = enumerate(inputs_of_stages(plan), seed)
+        self.stages = nn.ModuleList(Stage(*inputs, number) for number, inputs in stages)
 
     def forward(self, images):
         return self.after_each(images)[-1]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import affine_grid, grid_sample
 
-from course.learning.samples import check_samples
+from course.learning.samples import check_above_zero, check_samples
 from course.learning.training.classifier import split
 
 THRESHOLDS = 20
@@ -131,8 +131,7 @@ def shifted(images, pixels):
 
 def scaled(images, factor):
     """`images` [count, channels, height, width] enlarged `factor` times around their middle."""
-    if not factor > 0:
-        raise ValueError(f"the factor must be above 0, not {factor}")
+    check_above_zero("the factor", factor)
     return _moved(images, [[1 / factor, 0, 0], [0, 1 / factor, 0]])
 
 

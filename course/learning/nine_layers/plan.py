@@ -55,7 +55,6 @@ class Size(NamedTuple):
     flop: int
 
 
-EVEN = Norm(5, 1.5, 0.02)
 WIDE = Norm(9, 3.0, 0.02)
 BETWEEN = Norm(9, 3.0, 0.01)
 
@@ -63,20 +62,6 @@ BETWEEN = Norm(9, 3.0, 0.01)
 NORMED = Plan(1, 32, WIDE, (
     Geometry(16, 2, 64, 1.0, 3, 1, BETWEEN), Geometry(4, 1, 8, 0.3, 2, 1, BETWEEN),
     Geometry(2, 1, 8, 0.3, 1, 1, BETWEEN),
-))  # fmt: skip
-
-# The same idea without norms between the stages: the frames are evened out, and that is all.
-PLAIN = Plan(1, 32, WIDE, (
-    Geometry(20, 2, 32, 1.0, 3, 1), Geometry(3, 1, 8, 0.3, 2, 1), Geometry(2, 1, 8, 0.3, 1, 1),
-))  # fmt: skip
-A16 = Plan(1, 32, EVEN, (
-    Geometry(16, 2, 4, 0.1, 3, 2), Geometry(4, 1, 16, 0.3, 1, 1), Geometry(1, 1, 8, 0.3, 1, 1),
-))  # fmt: skip
-A24 = Plan(1, 32, EVEN, (
-    Geometry(24, 2, 8, 0.1, 3, 2), Geometry(2, 1, 4, 0.1, 1, 1), Geometry(1, 1, 4, 0.3, 1, 1),
-))  # fmt: skip
-A16H = Plan(1, 32, EVEN, (
-    Geometry(16, 2, 4, 0.1, 3, 1), Geometry(4, 1, 8, 0.3, 2, 1), Geometry(3, 1, 8, 0.3, 1, 1),
 ))  # fmt: skip
 
 # Le et al. 2012: strides of 1 are inferred from «1 billion connections», and the sigma is ours.

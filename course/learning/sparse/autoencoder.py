@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_samples
+from course.learning.samples import check_above_zero, check_count, check_not_negative, check_samples
 from course.learning.training.descent import batches
 
 
@@ -170,9 +170,8 @@ def rica_cost(network, patches, *, sparsity=0.05, smoothing=1e-2):
     Source: Le, Karpenko, Ngiam and Ng 2011, «ICA with reconstruction cost».
     """
     _check_patches(patches, network.filters)
-    _check_not_negative(sparsity=sparsity)
-    if not smoothing > 0:  # |z| has no slope at 0
-        raise ValueError(f"smoothing must be above 0, not {smoothing}")
+    check_not_negative("sparsity", sparsity)
+    check_above_zero("smoothing", smoothing)  # |z| has no slope at 0
     codes = network.encode(patches)
     missed = network.decode(codes) - patches
     return RicaCost(
@@ -188,7 +187,7 @@ def by_lbfgs(cost, start, evaluations):
     a trial of the line search may cost more than the point before. Ends early where none is lower.
     Source: Liu and Nocedal 1989; Nocedal and Wright, «Numerical optimization», algorithm 3.5.
     """
-    _check_count(evaluations, "evaluations")
+    check_count("evaluations", evaluations)
     weights, run = _leaves(start), []
     optimizer = torch.optim.LBFGS(
         weights, max_iter=evaluations, max_eval=evaluations, history_size=20,
@@ -204,9 +203,8 @@ def by_adam(cost, patches, start, *, rate, steps, batch, seed):
     What a cost says of all patches (the mean codes of `sparse_cost`) it says of the batch alone.
     Source: Kingma and Ba 2015, arXiv 1412.6980.
     """
-    _check_count(steps, "steps")
-    if not rate > 0:
-        raise ValueError(f"the learning rate must be above 0, not {rate}")
+    check_count("steps", steps)
+    check_above_zero("the learning rate", rate)
     weights, run, rows = _leaves(start), [], batches(len(patches), batch, seed)
     optimizer = torch.optim.Adam(weights, lr=rate)
     for chosen in itertools.islice(rows, steps):
@@ -239,7 +237,8 @@ def _check_sparse(network, patches, target, decay, sparsity, linear):
     _check_patches(patches, network.encoder)
     if not 0 < target < 1:
         raise ValueError(f"the target activity must be between 0 and 1, not {target}")
-    _check_not_negative(decay=decay, sparsity=sparsity)
+    check_not_negative("decay", decay)
+    check_not_negative("sparsity", sparsity)
     least, most = patches.min().item(), patches.max().item()
     if not linear and not 0 <= least <= most <= 1:
         raise ValueError(
@@ -255,14 +254,3 @@ def _check_patches(patches, filters):
             f"patches of {patches.shape[1]} pixels ({patches.dtype}) do not fit a network for "
             f"{filters.shape[1]} ({filters.dtype})"
         )
-
-
-def _check_count(count, of):
-    if count < 1:
-        raise ValueError(f"the number of {of} must be at least 1, not {count}")
-
-
-def _check_not_negative(**constants):
-    for name, value in constants.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must be 0 or more, not {value}")

@@ -8,8 +8,9 @@ import itertools
 from typing import NamedTuple
 
 import torch
+from torch.nn.functional import normalize
 
-from course.learning.samples import check_samples
+from course.learning.samples import check_count, check_samples
 from course.learning.sparse.sparse_coding import objective, splitting
 from course.learning.training.descent import batches
 
@@ -36,7 +37,7 @@ def olshausen_field(patches, atoms, penalty, *, rate, steps, batch, seed, watch=
 
     def update(dictionary, codes, chosen):
         missed = chosen - codes @ dictionary
-        return _unit(dictionary + rate / len(chosen) * codes.T @ missed)
+        return normalize(dictionary + rate / len(chosen) * codes.T @ missed)
 
     return _learn(patches, atoms, penalty, update, steps, batch, seed, watch)
 
@@ -65,10 +66,9 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
 
 def _learn(patches, atoms, penalty, update, steps, batch, seed, watch):
     check_samples("patches", patches)
-    if atoms < 1:
-        raise ValueError(f"the number of atoms must be at least 1, not {atoms}")
+    check_count("atoms", atoms)
     generator = torch.Generator().manual_seed(seed)
-    dictionary = _unit(torch.randn(atoms, patches.shape[1], generator=generator).to(patches))
+    dictionary = normalize(torch.randn(atoms, patches.shape[1], generator=generator).to(patches))
     objectives = []
     for rows in itertools.islice(batches(len(patches), batch, seed), steps):
         chosen = patches[rows.to(patches.device)]
@@ -101,9 +101,5 @@ def _replace_dead(dictionary, used, chosen):
     dead = (power <= 1e-4 * power.mean()).nonzero()[:, 0]
     fresh = chosen[chosen.norm(dim=1).argsort(descending=True)[: len(dead)]]
     fresh = fresh[fresh.any(dim=1)]
-    dictionary[dead[: len(fresh)]] = _unit(fresh)
+    dictionary[dead[: len(fresh)]] = normalize(fresh)
     return dictionary
-
-
-def _unit(rows):
-    return rows / rows.norm(dim=1, keepdim=True)

@@ -8,7 +8,7 @@ For each patch x and dictionary D, all minimise 1/2 ||x - z D||^2 + penalty ||z|
 
 import torch
 
-from course.learning.samples import check_samples
+from course.learning.samples import check_above_zero, check_samples
 from course.learning.sparse.douglas_rachford import (
     Codes,
     DouglasRachford,
@@ -24,14 +24,14 @@ def objective(patches, dictionary, codes, penalty):
     return missed.square().sum(dim=1) / 2 + penalty * codes.abs().sum(dim=1)
 
 
-def ista(patches, dictionary, penalty, steps, *, positive=False, start=None, watch=None):
+def ista(patches, dictionary, penalty, steps, *, positive=False, watch=None):
     """Codes after `steps` of: walk down the squared error, then soft-threshold.
 
-    `watch(values)` is called with the codes [count, atoms] after each step. The objective is at
-    most L ||start - best||^2 / (2 steps) above its minimum, L = `curvature(dictionary)`.
+    They begin at 0; `watch(values)` is called with the codes [count, atoms] after each step. The
+    objective is at most L ||best||^2 / (2 steps) above its minimum, L = `curvature(dictionary)`.
     Source: Daubechies, Defrise and De Mol 2004, Comm. Pure Appl. Math. 57:1413.
     """
-    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    penalty, codes = _prepared(patches, dictionary, penalty, positive)
     rate = 1 / curvature(dictionary)
     for _ in range(steps):
         slope = (codes @ dictionary - patches) @ dictionary.T
@@ -41,16 +41,14 @@ def ista(patches, dictionary, penalty, steps, *, positive=False, start=None, wat
     return certify(patches, dictionary, penalty, codes, positive, steps)
 
 
-def fista(
-    patches, dictionary, penalty, steps, *, restart=False, positive=False, start=None, watch=None
-):
+def fista(patches, dictionary, penalty, steps, *, restart=False, positive=False, watch=None):
     """Codes after `steps` of ISTA taken from a point ahead, where the last move pointed.
 
-    The objective is at most 2 L ||start - best||^2 / (steps + 1)^2 above its minimum, and may rise
-    on the way. `restart` stops where it is when a step turns back, and begins anew.
+    The objective is at most 2 L ||best||^2 / (steps + 1)^2 above its minimum, and may rise on the
+    way. `restart` stops where it is when a step turns back, and begins anew.
     Source: Beck and Teboulle 2009, SIAM J. Imaging Sci. 2:183; restart: O'Donoghue and Candes 2015.
     """
-    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    penalty, codes = _prepared(patches, dictionary, penalty, positive)
     rate = 1 / curvature(dictionary)
     ahead, t = codes, codes.new_ones(len(codes), 1)
     for _ in range(steps):
@@ -67,16 +65,13 @@ def fista(
     return certify(patches, dictionary, penalty, codes, positive, steps)
 
 
-def coordinate_descent(
-    patches, dictionary, penalty, sweeps, *, positive=False, start=None, watch=None
-):
+def coordinate_descent(patches, dictionary, penalty, sweeps, *, positive=False, watch=None):
     """Codes after `sweeps` over all atoms; each atom in turn is given its best weight.
 
     Source: Friedman, Hastie, Hoefling and Tibshirani 2007, Ann. Appl. Stat. 1:302.
     """
-    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
-    codes = codes.clone()
-    missed = patches - codes @ dictionary
+    penalty, codes = _prepared(patches, dictionary, penalty, positive)
+    missed = patches.clone()
     for _ in range(sweeps):
         for j, atom in enumerate(dictionary):
             power = atom @ atom
@@ -90,15 +85,15 @@ def coordinate_descent(
     return certify(patches, dictionary, penalty, codes, positive, sweeps)
 
 
-def splitting(patches, dictionary, penalty, steps, *, positive=False, start=None, watch=None):
+def splitting(patches, dictionary, penalty, steps, *, positive=False, watch=None):
     """Codes after `steps` of Douglas-Rachford splitting, which needs far fewer of them than FISTA.
 
     Each step solves the squared error and the soft threshold in turn, reflects, and goes 0.9 of the
     way. Costs one product [count, atoms] x [atoms, atoms] per step.
     Source: Lions and Mercier 1979, SIAM J. Numer. Anal. 16:964; as ADMM: Boyd et al. 2011, 6.4.
     """
-    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
-    method = DouglasRachford(patches / penalty, dictionary, codes / penalty, positive)
+    penalty, codes = _prepared(patches, dictionary, penalty, positive)
+    method = DouglasRachford(patches / penalty, dictionary, codes, positive)
     for _ in range(steps):
         method.step(method.state, method.drift)
         if watch:
@@ -115,7 +110,7 @@ class Unsettled(ArithmeticError):
         self.codes = codes
 
 
-def encode(patches, dictionary, penalty, *, tolerance=1e-6, positive=False, start=None):
+def encode(patches, dictionary, penalty, *, tolerance=1e-6, positive=False):
     """Codes of every patch, each with a gap of at most `tolerance` times its objective.
 
     Splitting finds which atoms are used and their signs; then a linear system gives their weights,
@@ -126,11 +121,10 @@ def encode(patches, dictionary, penalty, *, tolerance=1e-6, positive=False, star
     rounding (some 1e-13 in float64) cannot be met.
     Source: Douglas-Rachford splitting, Lions and Mercier 1979; weights as in Lee et al. 2006.
     """
-    if not tolerance > 0:
-        raise ValueError(f"the tolerance must be above 0, not {tolerance}")
-    penalty, codes = _prepared(patches, dictionary, penalty, start, positive)
+    check_above_zero("the tolerance", tolerance)
+    penalty, start = _prepared(patches, dictionary, penalty, positive)
     scaled = patches / penalty  # a patch divided by its penalty has the penalty 1
-    found, missing = solve(scaled, dictionary, codes / penalty, tolerance, positive)
+    found, missing = solve(scaled, dictionary, start, tolerance, positive)
     codes = Codes(found.values * penalty, found.kkt * penalty[:, 0],
                   found.gap * penalty[:, 0] ** 2, found.iterations)  # fmt: skip
     if patches.dtype != torch.float64 and missing.any():
@@ -169,7 +163,7 @@ def _in_float64(patches, dictionary, penalty, start, tolerance, positive):
 
 def certify(patches, dictionary, penalty, codes, positive=False, iterations=0):
     """`codes` [count, atoms] together with how far they are from the best ones: a Codes."""
-    penalty, codes = _prepared(patches, dictionary, penalty, codes, positive)
+    penalty, codes = _prepared(patches, dictionary, penalty, positive, codes)
     missed = patches - codes @ dictionary
     squared = missed.square().sum(dim=1)
     kkt, gap = certificate(codes, missed @ dictionary.T, squared, penalty, positive)
@@ -181,9 +175,9 @@ def curvature(dictionary):
     return torch.linalg.matrix_norm(dictionary, 2).square()
 
 
-def _prepared(patches, dictionary, penalty, start, positive):
-    """The penalty as a column [count or 1, 1] and codes to start from [count, atoms]."""
-    for name, given in {"patches": patches, "dictionary": dictionary, "start": start}.items():
+def _prepared(patches, dictionary, penalty, positive, codes=None):
+    """The penalty as a column [count or 1, 1], and codes [count, atoms]: 0 if none are given."""
+    for name, given in {"patches": patches, "dictionary": dictionary, "codes": codes}.items():
         if given is not None:
             check_samples(name, given)
             if given.dtype != patches.dtype:
@@ -207,7 +201,7 @@ def _prepared(patches, dictionary, penalty, start, positive):
     if not (penalty > 0).all() or not penalty.isfinite().all():
         raise ValueError(f"the penalty must be above 0 and finite, not {penalty.min().item()}")
     shape = len(patches), len(dictionary)
-    codes = patches.new_zeros(shape) if start is None else start
+    codes = patches.new_zeros(shape) if codes is None else codes
     if codes.shape != shape:
         raise ValueError(f"codes must be {list(shape)}, not {list(codes.shape)}")
     if positive and codes.min() < 0:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_samples
+from course.learning.samples import check_not_negative, check_samples
 
 MOST_STEPS = 30  # ten are enough; after 40, rounding would pass a missing minimum off as one
 
@@ -125,8 +125,7 @@ def _check_labels(features, labels):
 
 
 def _check_training(features, labels, decay):
-    if not decay >= 0:
-        raise ValueError(f"the decay must be 0 or more, not {decay}")
+    check_not_negative("the decay", decay)
     if len(labels.unique()) < 2:
         raise ValueError(f"a classifier learns from both classes, and all labels are {labels[0]:g}")
     constant = (features == features[0]).all(dim=0).nonzero().flatten().tolist()

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from course.learning.samples import check_above_zero, check_not_negative
+
 
 class Descent(NamedTuple):
     """A run: path [steps + 1, *weights] and losses [steps + 1]; losses[k] was seen at path[k]."""
@@ -120,9 +122,7 @@ def _change_of_gradient(gradient, at, direction):
 
 
 def _check(rate, steps, momentum):
-    if not rate > 0:
-        raise ValueError(f"the learning rate must be above 0, not {rate}")
-    if steps < 0:
-        raise ValueError(f"the number of steps must be 0 or more, not {steps}")
+    check_above_zero("the learning rate", rate)
+    check_not_negative("the number of steps", steps)
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum must be at least 0 and below 1, not {momentum}")

@@ -6,7 +6,6 @@ when it likes; `stability.py` says how stiff the spring may be.
 Source: Zhang, Choromanska & LeCun 2015.
 """
 
-import contextlib
 import warnings
 from numbers import Real
 
@@ -72,12 +71,6 @@ class ElasticAveraging:
         if force is not None:
             self.weights.flat.sub_(force)
         self._look_ahead()
-
-    @contextlib.contextmanager
-    def at_centre(self):
-        """While it is entered the module has the centre's weights, as this worker knows it."""
-        with self.weights.replaced(self.centre.cached()):
-            yield
 
     def finish(self) -> torch.Tensor:
         """The centre [elements] in the end; a served one once all workers have finished."""

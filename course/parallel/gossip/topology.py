@@ -37,15 +37,10 @@ class Graph(NamedTuple):
     @property
     def components(self) -> list[list[int]]:
         """The ranks that can hear of one another, each group by itself; one if connected."""
-        neighbours, found, left = self.neighbours, [], set(range(self.ranks))
-        while left:
-            component, fresh = set(), {min(left)}
-            while fresh:
-                component |= fresh
-                fresh = {b for a in fresh for b in neighbours[a]} - component
-            found.append(sorted(component))
-            left -= component
-        return found
+        import networkx  # imported here: ranks that only mix have no use for it
+
+        graph = networkx.Graph(dict(enumerate(self.neighbours)))
+        return sorted(map(sorted, networkx.connected_components(graph)))
 
 
 def ring_graph(p: int) -> Graph:

@@ -5,6 +5,7 @@ tells afterwards what has happened.
 """
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -77,10 +78,8 @@ class ServerLog(NamedTuple):
     @property
     def histogram(self) -> list[int]:
         """How many gradients were 0, 1, 2, ... versions old when they were applied."""
-        counts = [0] * (1 + max((row.staleness for row in self.applied), default=-1))
-        for row in self.applied:
-            counts[row.staleness] += 1
-        return counts
+        counts = Counter(row.staleness for row in self.applied)
+        return [counts[age] for age in range(1 + max(counts, default=-1))]
 
     @property
     def mean_staleness(self) -> float:

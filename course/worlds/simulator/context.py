@@ -88,30 +88,14 @@ class Context:
         self.error = error
         self.wake()
 
+    def die(self):
+        """The second has come at which this rank dies."""
+        if self.request is not None:
+            self.fail(RankDied(), self.simulation.queue.now)
+
     def tell(self, error):
         """Learn of `error` now if this context waits, else when it waits next."""
         if self.request is None:
             self.error = error
         else:
             self.fail(error, self.simulation.queue.now)
-
-
-class Death:
-    """The event that a rank dies."""
-
-    def __init__(self, context):
-        self.context = context
-
-    def happen(self):
-        if self.context.request is not None:
-            self.context.fail(RankDied(), self.context.simulation.queue.now)
-
-
-class End:
-    """The event that a rank has returned, or is lost."""
-
-    def __init__(self, simulation, rank, lost):
-        self.simulation, self.rank, self.lost = simulation, rank, lost
-
-    def happen(self):
-        self.simulation.rank_ended(self.rank, self.lost)

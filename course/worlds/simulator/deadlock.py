@@ -65,7 +65,7 @@ class Watchdog:
 
     def stop_if_revoked(self, request):
         """Raises CommMismatch if another rank has left the call that a request is a part of."""
-        if self.revoked and request.envelope[:2] in self.revoked:
+        if request.envelope[:2] in self.revoked:
             raise CommMismatch(self.revoked[request.envelope[:2]])
 
     def _may_come(self, request) -> bool:

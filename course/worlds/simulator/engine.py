@@ -14,9 +14,9 @@ from course.comm.errors import CommTimeout, PeerLost
 from course.comm.trace import Meter
 from course.worlds.pickling import Failure, pack_result
 from course.worlds.simulator.background_rank import SimulatedBackground
-from course.worlds.simulator.context import Context, Death, End, Processor, RankDied
+from course.worlds.simulator.context import Context, Processor, RankDied
 from course.worlds.simulator.deadlock import Watchdog
-from course.worlds.simulator.events import EventQueue
+from course.worlds.simulator.events import Event, EventQueue
 from course.worlds.simulator.matching import Matcher
 from course.worlds.simulator.op_counter import OpCounter, user_traceback
 from course.worlds.simulator.random_state import PerRankRandom
@@ -78,7 +78,7 @@ class Simulation:
                 self.ready.extend(self.contexts)
                 for context in self.contexts:
                     if context.dies_at < math.inf:
-                        self.queue.schedule(context.dies_at, Death(context))
+                        self.queue.schedule(context.dies_at, Event(context.die))
                 while len(self.watchdog.ended) < len(self.transports):
                     self._step()
             finally:
@@ -142,7 +142,8 @@ class Simulation:
         except BaseException as error:  # a rank that calls sys.exit() has failed too
             value = _failure(context, error)
         self._hear(rank, value, kind)
-        self.queue.schedule(context.time, End(self, rank, kind == "failure"))
+        end = functools.partial(self.rank_ended, rank, kind == "failure")
+        self.queue.schedule(context.time, Event(end))
 
     def _hear(self, rank, value, kind="failure"):
         self.supervisor.handle([(rank, kind, (value, self.transports[rank].trace or []))])

@@ -3,6 +3,13 @@
 import heapq
 
 
+class Event:
+    """That `call()` happens."""
+
+    def __init__(self, call):
+        self.happen = call
+
+
 class EventQueue:
     """Events and their times; those of one time are in the order in which they were scheduled.
 
@@ -35,7 +42,7 @@ class EventQueue:
     def advance(self):
         """Move on to the time of the next event, and let all events of that time happen."""
         self.now = heapq.heappop(self._times)
-        self._batch = self._events.pop(self.now)
-        for event in list(self._batch):
-            if event in self._batch:
+        batch = self._batch = self._events.pop(self.now)
+        for event in list(batch):
+            if event in batch:
                 event.happen()

@@ -7,6 +7,8 @@ given new rates; a flow that has its links to itself is given its rate at once.
 
 import heapq
 
+from course.worlds.simulator.log import NO_FLOW
+
 ROUNDING = 1 + 1e-12  # shares that differ by less are the same
 
 
@@ -40,58 +42,53 @@ class Route:
 
 
 class Flow:
-    """So many bytes on their way over a route; `bottleneck` is the link that sets its rate.
+    """The bytes of something on their way over a `route`, since the second at which they `began`.
 
-    `left` bytes were left at `since`; the last one is through at `due`.
+    `left` of them were left at `since`; `bottleneck` is the link that sets their `rate`.  At `due`
+    the last one is through, and the queue calls `happen()`; before they begin, when they will.
     """
 
-    __slots__ = ("flows", "message", "route", "left", "bottleneck", "rate", "began", "since", "due",
-                 "round")  # fmt: skip
+    __slots__ = ("route", "left", "bottleneck", "rate", "began", "since", "due")
 
-    def __init__(self, flows, message, route, nbytes):
-        self.flows, self.message, self.route, self.left = flows, message, route, nbytes
-        self.bottleneck, self.rate, self.round = route.bottleneck, 0.0, 0
-        self.began = self.since = flows.queue.now
-        self.due = None
-
-    def happen(self):
-        """The last byte is through."""
-        flows = self.flows
-        flows.remove(self)
-        flows.receiver.arrive(self.message, self)
+    def __init__(self, route, nbytes, due):
+        self.route, self.left, self.bottleneck = route, nbytes, route.bottleneck
+        self.began, self.due = NO_FLOW, due
 
 
 class Flows:
-    """All flows under way; `receiver.arrive(message, flow)` is called when one has ended."""
+    """All flows under way."""
 
-    def __init__(self, queue, receiver):
-        self.queue, self.receiver, self.changed, self.round = queue, receiver, {}, 0
+    def __init__(self, queue):
+        self.queue, self.changed = queue, {}
 
-    def begin(self, message, route, nbytes) -> Flow:
-        """Let the bytes of a message flow from now on."""
-        flow, alone = Flow(self, message, route, nbytes), True
+    def begin(self, flow):
+        """Let the bytes of a flow move from now on."""
+        flow.began = flow.since = now = self.queue.now
+        route, alone = flow.route, True
         for link in route.links:
             if link.flows:
                 alone = False
             link.flows[flow] = None
         if alone:
             flow.rate = rate = route.bottleneck.bytes_per_s
-            flow.due = due = flow.began + nbytes / rate
+            flow.due = due = now + flow.left / rate
             self.queue.schedule(due, flow)
         else:
+            flow.rate, flow.due = 0.0, None
             self.changed.update(dict.fromkeys(route.links))
-        return flow
 
-    def remove(self, flow):
+    def end(self, flow):
         """Take a flow from its links, which leaves more of them to the others."""
         for link in flow.route.links:
-            del link.flows[flow]
-            if link.flows:
+            flows = link.flows
+            del flows[flow]
+            if flows:
                 self.changed[link] = None
 
     def cancel(self, flow):
-        """Stop a flow on its way."""
-        self.remove(flow)
+        """Stop a flow on its way, or before it begins."""
+        if flow.began != NO_FLOW:
+            self.end(flow)
         if flow.due is not None:
             self.queue.cancel(flow.due, flow)
 
@@ -102,8 +99,7 @@ class Flows:
         each of its flows is full first, and those flows have their rates.  Source: Bertsekas &
         Gallager, section 6.5.2.
         """
-        self.round += 1
-        links = self._concerned()
+        links, fixed = self._concerned(), set()
         for link in links:
             link.spare, link.unfixed = link.bytes_per_s, len(link.flows)
         order = [(link.spare / link.unfixed, n, link)
@@ -114,7 +110,7 @@ class Flows:
             if link.unfixed and link.spare / link.unfixed > share * ROUNDING:  # others got less
                 heapq.heappush(order, (link.spare / link.unfixed, n, link))
             elif link.unfixed:
-                self._fill(link, share)
+                self._fill(link, share, fixed)
         self.changed.clear()
 
     def _concerned(self) -> list:
@@ -130,11 +126,12 @@ class Flows:
                     todo += fresh
         return list(found)
 
-    def _fill(self, full, share):
+    def _fill(self, full, share, fixed):
         """The flows of a full link whose rates are not fixed yet get `share` of all their links."""
         for flow in full.flows:
-            if flow.round != self.round:
-                flow.round, flow.bottleneck = self.round, full
+            if flow not in fixed:
+                fixed.add(flow)
+                flow.bottleneck = full
                 for link in flow.route.links:
                     link.spare -= share
                     link.unfixed -= 1

@@ -31,14 +31,14 @@ class MessageLog:
     def __init__(self):
         self.rows, self.count = bytearray(), 0
 
-    def add(self, message, dst, bottleneck, began) -> int:
+    def add(self, message) -> int:
         """Write down a message that has come; its number."""
         self.rows += pack_message(
-            message.src.context.index, dst, bottleneck.number, message.envelope[4],
-            message.sent, began, message.came,
+            message.src.context.index, message.key[0], message.bottleneck.number,
+            message.envelope[4], message.sent, message.began, message.came,
         )  # fmt: skip
-        self.count += 1
-        return self.count - 1
+        self.count = count = self.count + 1
+        return count - 1
 
     def readdress(self, number, context):
         """Message `number` was received by another context of the rank that it was sent to."""

@@ -1,4 +1,4 @@
-"""Messages of an imagined cluster: send them, find the receives that they are for, hand them over.
+"""Which message is for which receive: posted receives, and the queue of unexpected messages.
 
 A message pays the latency of its route once, then flows over it at its fair share of every link.
 It is sent whether or not its receive is there.
@@ -8,51 +8,47 @@ import math
 
 from course.comm.errors import CommMismatch
 from course.worlds.simulator.flows import Flows
-from course.worlds.simulator.log import NO_FLOW, MessageLog
+from course.worlds.simulator.log import MessageLog
 from course.worlds.simulator.requests import disagreement
 from course.worlds.simulator.torch_state import uncounted
 
 
 class Matcher:
-    """Unexpected messages, for which there is no receive yet, and posted receives, for which there
-    is no message yet.
+    """A message is for the first posted receive that it matches, a receive for the first
+    unexpected message of a source that matches it.
 
-    A key is (dst, src, group, call, tag), a box the same without the source.  While a box has a
-    receive from any source, all receives that are posted after it stand in line behind it.  A dirty
-    box is one in which such receives may be served.
+    Both are under their keys, (dst, src, group, call, tag); a box is a key without the source.
+    While a box has a receive from any source, all receives that are posted after it stand in line
+    behind it.  A dirty box is one in which such receives may be served.
     """
 
     def __init__(self, queue):
-        self.queue, self.log, self.flows = queue, MessageLog(), Flows(queue, self)
+        self.queue, self.log, self.flows = queue, MessageLog(), Flows(queue)
         self.unexpected, self.posted, self.any_source, self.dirty = {}, {}, {}, {}
 
     def send(self, message):
         """Let a message go, at its sender's time."""
         src, key = message.src, message.key
-        src.outgoing[message] = None  # no flow yet
+        src.outgoing[message] = None
         if key in self.posted:
-            self._bind(message, _take(self.posted, key))
-        elif key in self.unexpected:
-            self.unexpected[key].append(message)
+            self._match(message, _take(self.posted, key))
         else:
-            self.unexpected[key] = [message]
+            self.unexpected.setdefault(key, []).append(message)
         if key[0] == src.rank:
             self.arrive(message)
         else:
-            self.queue.schedule(message.sent + src.routes[key[0]].latency_s, message)
+            self.queue.schedule(message.due, message)
 
-    def receive(self, receive):
+    def post(self, receive):
         """Take a message that is there already, or wait for one to come."""
         if len(receive.sources) > 1 or self.any_source and receive.box in self.any_source:
             self.any_source.setdefault(receive.box, []).append(receive)
             return self.queue.schedule(receive.posted, receive)
         key = receive.key
         if key in self.unexpected:
-            self._bind(_take(self.unexpected, key), receive)
-        elif key in self.posted:
-            self.posted[key].append(receive)
+            self._match(_take(self.unexpected, key), receive)
         else:
-            self.posted[key] = [receive]
+            self.posted.setdefault(key, []).append(receive)
 
     def cancel(self, receive):
         """Wait no more with `receive`; a message that was to land there is free again."""
@@ -74,12 +70,8 @@ class Matcher:
                     self._drop(message)
 
     def _drop(self, message):
-        message.came, flow = math.inf, message.src.outgoing[message]
-        if flow is None:
-            latency_s = message.src.routes[message.dst].latency_s
-            self.queue.cancel(message.sent + latency_s, message)
-        else:
-            self.flows.cancel(flow)
+        message.came = math.inf
+        self.flows.cancel(message)
         if message.receive is not None:
             message.receive.source = message.receive.message = None
         else:
@@ -90,12 +82,11 @@ class Matcher:
         dst, *rest = receive.box
         return any(self.unexpected.get((dst, src, *rest)) for src in receive.sources)
 
-    def arrive(self, message, flow=None):
+    def arrive(self, message):
         """The last byte is there."""
-        src, dst, receive = message.src, message.key[0], message.receive
-        message.came = came = message.sent if dst == src.rank else self.queue.now
-        began = flow.began if flow else NO_FLOW
-        message.cause = self.log.add(message, dst, (flow or src.routes[dst]).bottleneck, began)
+        src, receive = message.src, message.receive
+        message.came = came = message.sent if message.key[0] == src.rank else self.queue.now
+        message.cause = self.log.add(message)
         if receive is not None:
             self._deliver(message, receive)
         else:
@@ -131,13 +122,13 @@ class Matcher:
                 return False
             heads = [min(here, key=lambda m: (m.came, m.src.rank))]
         if heads:
-            self._bind(_take(self.unexpected, heads[0].key), receive)
+            self._match(_take(self.unexpected, heads[0].key), receive)
         else:
             self.posted.setdefault(keys[0], []).append(receive)
         return True
 
-    def _bind(self, message, receive):
-        """Bind a message to its receive, if they agree."""
+    def _match(self, message, receive):
+        """Give a receive its message, if they agree."""
         if message.envelope == receive.envelope and (
             not message.envelope[4] or message.tensor.is_meta is receive.out.is_meta
         ):
@@ -145,7 +136,7 @@ class Matcher:
             if message.came is not None:
                 self._deliver(message, receive)
         else:
-            _reject(message, receive)
+            _refuse(message, receive)
 
     def _deliver(self, message, receive):
         """Copy what has come to where it was wanted; both ends may go on."""
@@ -165,9 +156,9 @@ class Matcher:
 
 def _take(waiting, key):
     """Take what has waited longest under `key`."""
-    line = waiting[key]
-    if len(line) == 1:
-        del waiting[key]
+    line = waiting.pop(key)
+    if len(line) > 1:
+        waiting[key] = line
     return line.pop(0)
 
 
@@ -180,7 +171,7 @@ def _remove(waiting, key, thing):
             del waiting[key]
 
 
-def _reject(message, receive):
+def _refuse(message, receive):
     """A message that does not fit its receive: both ends are told why."""
     sentence, src = disagreement(message, receive), message.src
     receive.error = CommMismatch(sentence)

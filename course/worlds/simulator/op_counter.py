@@ -45,9 +45,8 @@ class OpCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return (
-            False  # nothing here is compiled, and to be ready for it takes as long as all the rest
-        )
+        """No: nothing here is compiled, and to be ready for it takes as long as all the rest."""
+        return False
 
     def __init__(self, simulation):
         super().__init__()

@@ -10,10 +10,8 @@ from course.worlds.simulator.requests import Message, Receive, RollCall
 
 
 class SimulatedTransport:
-    """A rank's way to the others, in one of its contexts.
-
-    `outgoing` has the messages that are not done, each with its flow once that has begun.
-    """
+    """A rank's way to the others, in one of its contexts; `outgoing` are the messages that are not
+    done."""
 
     def __init__(self, simulation, context: Context, *, device, checked, meter, trace):
         self.simulation, self.context, self.rank = simulation, context, context.rank
@@ -33,16 +31,17 @@ class SimulatedTransport:
     def send_tensor(self, peer, envelope, x, synchronous) -> Message:
         """Send `x`.  The request is done when its last byte has left and, where `synchronous`, the
         receiver has a place for it."""
-        if peer not in self.routes:
-            self.routes[peer] = self.simulation.route(self.rank, peer)
-        message = Message(self, peer, envelope, x, synchronous and peer != self.rank)
+        route = self.routes.get(peer)
+        if route is None:
+            route = self.routes[peer] = self.simulation.route(self.rank, peer)
+        message = Message(self, peer, route, envelope, x, synchronous and peer != self.rank)
         self.matcher.send(message)
         return message
 
     def receive_tensor(self, peers, envelope, out) -> Receive:
         """Post a receive into `out`."""
         receive = Receive(self, peers, envelope, out)
-        self.matcher.receive(receive)
+        self.matcher.post(receive)
         return receive
 
     def wait(self, request, operation):
@@ -52,8 +51,10 @@ class SimulatedTransport:
         """
         context = self.context
         if not request.done:
+            watchdog = self.simulation.watchdog
             try:
-                self.simulation.watchdog.stop_if_revoked(request)
+                if watchdog.revoked:
+                    watchdog.stop_if_revoked(request)
                 context.block(request, operation)
             except CommError:  # the program may go on without it
                 self.cancel(request)

@@ -4,18 +4,18 @@ call in the background."""
 from course.comm.errors import misfit
 from course.comm.task import Task
 from course.comm.transport import Envelope
-from course.worlds.simulator.log import encode_cause
+from course.worlds.simulator.flows import Flow
+from course.worlds.simulator.log import NO_FLOW, encode_cause
 
 
 class Request:
-    """Done from the second `at` on, by `cause` as the log has it; or there is an `error`."""
+    """Done from the second `at` on, by `cause` as the log has it; or there is an `error`.
 
-    __slots__ = ("done", "at", "cause", "error")
-    any_of = False  # whether one of those that it waits for is enough
-    envelope, source = Envelope(), None
+    `any_of`: one of those that it waits for is enough.
+    """
 
-    def __init__(self):
-        self.done, self.error = False, None
+    __slots__ = ()
+    done, error, source, any_of, envelope = False, None, None, False, Envelope()
 
     def complete(self, context, at):
         """`context`, whose request this is, need not wait for it any more from `at` on."""
@@ -28,36 +28,41 @@ class Request:
         return False
 
 
-class Message(Request):
-    """A tensor on its way to rank `dst`, and what its sender waits for.
+class Message(Request, Flow):
+    """A tensor on its way to rank `dst`: what its sender waits for, and the flow of its bytes.
 
     `key` says which receives it is for: of which rank, from which, group, call, tag.
     `came` is when its last byte arrived: infinite if it never will, since one of its ranks was
     lost.  A synchronous message is done when it has been received as well.
     """
 
-    __slots__ = ("src", "key", "envelope", "tensor", "synchronous", "sent", "came", "receive")
+    __slots__ = ("done", "at", "cause", "error", "src", "key", "envelope", "tensor", "synchronous",
+                 "sent", "came", "receive")  # fmt: skip
 
-    def __init__(self, src, dst, envelope, tensor, synchronous):
+    def __init__(self, src, dst, route, envelope, tensor, synchronous):
         self.src, self.envelope, self.tensor = src, envelope, tensor
-        self.key = dst, src.rank, envelope[0], envelope[1], envelope[2]
-        self.sent, self.synchronous = src.context.time, synchronous
+        group, call, tag, _, self.left = envelope
+        self.key = dst, src.rank, group, call, tag
+        self.sent = sent = src.context.time
+        self.done, self.synchronous = False, synchronous
         self.came = self.receive = self.error = None
-        self.done = False
+        self.route, self.bottleneck = route, route.bottleneck
+        self.began, self.due = NO_FLOW, sent + route.latency_s
 
     @property
     def dst(self) -> int:
         return self.key[0]
 
     def happen(self):
-        """The latency is over: the bytes flow."""
-        src, nbytes = self.src, self.envelope[4]
-        if nbytes:
-            flow = src.matcher.flows.begin(self, src.routes[self.key[0]], nbytes)
-            if self in src.outgoing:  # it has not been rejected
-                src.outgoing[self] = flow
+        """The latency is over and the bytes flow; or the last one is there."""
+        matcher = self.src.matcher
+        if self.began != NO_FLOW:
+            matcher.flows.end(self)
+            matcher.arrive(self)
+        elif self.left:
+            matcher.flows.begin(self)
         else:
-            src.matcher.arrive(self)
+            matcher.arrive(self)
 
     def complete(self, context, at):
         self.src.outgoing.pop(self, None)
@@ -80,15 +85,15 @@ class Receive(Request):
     `key` says which messages it is for if there is one source; see `Message`.
     """
 
-    __slots__ = ("owner", "sources", "key", "envelope", "out", "posted", "source", "message")
+    __slots__ = ("done", "at", "cause", "error", "owner", "sources", "key", "envelope", "out",
+                 "posted", "source", "message")  # fmt: skip
     unload = None  # a message is copied as soon as it has come
 
     def __init__(self, owner, sources, envelope, out):
         self.owner, self.sources, self.envelope, self.out = owner, sources, envelope, out
         self.key = owner.rank, sources[0], envelope[0], envelope[1], envelope[2]
-        self.posted = owner.context.time
+        self.posted, self.done = owner.context.time, False
         self.source = self.message = self.error = None
-        self.done = False
 
     @property
     def any_of(self) -> bool:
@@ -114,10 +119,7 @@ class Receive(Request):
 class RollCall(Request):
     """What all `members` say of one call: done when everyone has answered."""
 
-    __slots__ = ("members", "texts", "contexts")
-
     def __init__(self, members):
-        super().__init__()
         self.members, self.texts, self.contexts = members, {}, []
 
     def answer(self, context, text):
@@ -137,11 +139,10 @@ class RollCall(Request):
 class TaskRequest(Request):
     """A call in the background, in `context`; submitted at `begun`."""
 
-    __slots__ = ("task", "context", "begun", "value")
+    value = None
 
     def __init__(self, call, context, begun):
-        super().__init__()
-        self.task, self.context, self.begun, self.value = Task(call), context, begun, None
+        self.task, self.context, self.begun = Task(call), context, begun
         self.cause = encode_cause(context.index)
 
     def in_flight(self, at) -> bool:  # the context has time-outs of its own

@@ -43,34 +43,30 @@ class Routes:
     def route(self, src, dst) -> Route:
         """The links from device `src` to device `dst`.  Raises ValueError if there are none."""
         left, here, links = self._distances(dst), src, []
-        if src not in left:
+        ways = [left[node] + 1 for node in self.after[src] if node in left]
+        if src != dst and not ways:
             raise ValueError(f"no links lead from {src} to {dst}")
-        while here != dst:
-            nearer = [dst] if left[here] == 1 else self._nearer(here, left)
+        for number in reversed(range(min(ways) if src != dst else 0)):
+            nearer = [node for node in self.after[here] if left.get(node) == number]
             there = nearer[self.numbers[dst] % len(nearer)]
             links.append(self.links[here, there])
             here = there
         return Route(links)
-
-    def _nearer(self, here, left) -> list:
-        """The nodes next to `here` of which fewer links are left, and which pass on."""
-        return [node for node in self.after[here]
-                if left.get(node, -1) == left[here] - 1 and node not in self.numbers]  # fmt: skip
 
     def named(self, number: int) -> Link:
         """The link that has this number."""
         return list(self.links.values())[number]
 
     def _distances(self, dst) -> dict:
-        """How many links are left from every node to `dst`; devices pass nothing on."""
+        """How many links are left to `dst` from every node that passes something on."""
         if dst not in self.distances:
             found, todo = {dst: 0}, deque([dst])
             while todo:
                 node = todo.popleft()
-                if node == dst or node not in self.numbers:
-                    fresh = [before for before in self.before[node] if before not in found]
-                    found.update(dict.fromkeys(fresh, found[node] + 1))
-                    todo += fresh
+                fresh = [before for before in self.before[node]
+                         if before not in found and before not in self.numbers]  # fmt: skip
+                found.update(dict.fromkeys(fresh, found[node] + 1))
+                todo += fresh
             self.distances[dst] = found
         return self.distances[dst]
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from benchmarks.selectivity import A16
 from course.learning.images.faces import lfw_faces
 from course.learning.images.frames import frames
 from course.learning.images.photographs import photograph
@@ -19,7 +20,6 @@ from course.learning.nine_layers.neurons import (
     selectivity,
     shifted,
 )
-from course.learning.nine_layers.plan import A16
 
 GOLDEN = torch.tensor([0.9, 0.8, 0.35, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
 GOLDEN_LABELS = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])

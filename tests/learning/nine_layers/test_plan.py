@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
+from benchmarks.selectivity import A16, A24, PLAIN
 from course.learning.nine_layers.network import NineLayers
-from course.learning.nine_layers.plan import A16, A16H, A24, BILLION, NORMED, PLAIN, sizes
+from course.learning.nine_layers.plan import BILLION, NORMED, sizes
 from tests.learning.nine_layers.test_network import BLOCKS, SMALL, images_for
 
 
@@ -15,7 +16,7 @@ def test_the_billion_of_le_is_counted_without_being_built():
     assert [n for size in counted for n in size[:2]] == [183, 179, 162, 158, 141, 137]
 
 
-@pytest.mark.parametrize("plan", [SMALL, BLOCKS, NORMED, PLAIN, A16, A24, A16H, BILLION])
+@pytest.mark.parametrize("plan", [SMALL, BLOCKS, NORMED, PLAIN, A16, A24, BILLION])
 def test_weights_and_neurons_are_those_of_the_network_itself(plan):
     with torch.device("meta"):
         net = NineLayers(plan, seed=0)

@@ -204,22 +204,12 @@ def test_restarts_help_where_fista_overshoots():
     assert restarted < plain / 2
 
 
-@pytest.mark.parametrize("method", [*STEPPING, encode])
-def test_a_start_is_used_and_left_as_it_was(method):
-    patches, dictionary = problem()
-    best = encode(patches, dictionary, 0.5, tolerance=1e-13).values
-    before, steps = best.clone(), () if method is encode else (1,)
-    again = method(patches, dictionary, 0.5, *steps, start=best)
-    torch.testing.assert_close(again.values, before, atol=1e-6, rtol=0)
-    assert torch.equal(best, before) and again.iterations == len(steps)
-
-
-def test_no_step_gives_the_start_and_its_proof():
+def test_no_step_gives_zeros_and_their_proof():
     patches, dictionary = problem()
     for method in (ista, fista, coordinate_descent):
-        found = method(patches, dictionary, 0.5, 0, start=torch.ones(30, 20).double())
-        torch.testing.assert_close(found.values, torch.ones(30, 20).double())
+        found = method(patches, dictionary, 0.5, 0)
         assert isinstance(found, Codes) and found.kkt.shape == found.gap.shape == (30,)
+        assert not found.values.any() and found.values.shape == (30, 20)
 
 
 @pytest.mark.parametrize("method", STEPPING)
@@ -354,31 +344,39 @@ NAN = torch.full((4, 3), math.nan).double()
 
 @pytest.mark.parametrize("method", [*STEPPING, encode])
 @pytest.mark.parametrize(
-    "patches, atoms, penalty, options, message",
+    "patches, atoms, penalty, message",
     [
-        (NAN, ATOMS, 1.0, {}, "patches must be finite numbers, and some are nan"),
-        (PATCHES, ATOMS / 0, 1.0, {}, "dictionary must be finite numbers"),
-        (PATCHES[:0], ATOMS, 1.0, {}, r"patches must be \[1 or more, 1 or more\], not \[0, 3\]"),
-        (PATCHES[0], ATOMS, 1.0, {}, r"patches must be \[1 or more, 1 or more\], not \[3\]"),
-        (PATCHES, ATOMS[:0], 1.0, {}, r"dictionary must be .*, not \[0, 3\]"),
-        (PATCHES, ATOMS[:, :2], 1.0, {}, "the same number of pixels, not 2 and 3"),
-        (PATCHES, ATOMS.float(), 1.0, {}, "not torch.float32 and torch.float64"),
-        (PATCHES.long(), ATOMS.long(), 1.0, {}, "patches must be floating point, not torch.int64"),
-        (PATCHES, ATOMS * torch.eye(5, 3).double()[:, :1], 1.0, {}, "an atom of zeros"),
-        (PATCHES, ATOMS, 0.0, {}, "the penalty must be above 0 and finite, not 0"),
-        (PATCHES, ATOMS, -1, {}, "the penalty must be above 0 and finite, not -1"),
-        (PATCHES, ATOMS, math.nan, {}, "the penalty must be above 0 and finite, not nan"),
-        (PATCHES, ATOMS, torch.ones(3), {}, r"one for each of 4 patches, not \[3\]"),
-        (PATCHES, ATOMS, 1.0, {"start": PATCHES}, r"codes must be \[4, 5\], not \[4, 3\]"),
-        (
-            PATCHES, ATOMS, 1.0, {"start": drawn(4, 5), "positive": True},
-            "codes must be 0 or more where positive, not -",
-        ),
+        (NAN, ATOMS, 1.0, "patches must be finite numbers, and some are nan"),
+        (PATCHES, ATOMS / 0, 1.0, "dictionary must be finite numbers"),
+        (PATCHES[:0], ATOMS, 1.0, r"patches must be \[1 or more, 1 or more\], not \[0, 3\]"),
+        (PATCHES[0], ATOMS, 1.0, r"patches must be \[1 or more, 1 or more\], not \[3\]"),
+        (PATCHES, ATOMS[:0], 1.0, r"dictionary must be .*, not \[0, 3\]"),
+        (PATCHES, ATOMS[:, :2], 1.0, "the same number of pixels, not 2 and 3"),
+        (PATCHES, ATOMS.float(), 1.0, "not torch.float32 and torch.float64"),
+        (PATCHES.long(), ATOMS.long(), 1.0, "patches must be floating point, not torch.int64"),
+        (PATCHES, ATOMS * torch.eye(5, 3).double()[:, :1], 1.0, "an atom of zeros"),
+        (PATCHES, ATOMS, 0.0, "the penalty must be above 0 and finite, not 0"),
+        (PATCHES, ATOMS, -1, "the penalty must be above 0 and finite, not -1"),
+        (PATCHES, ATOMS, math.nan, "the penalty must be above 0 and finite, not nan"),
+        (PATCHES, ATOMS, torch.ones(3), r"one for each of 4 patches, not \[3\]"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_coded_is_said(method, patches, atoms, penalty, options, message):
+)
+def test_what_cannot_be_coded_is_said(method, patches, atoms, penalty, message):
     with pytest.raises(ValueError, match=message):
-        method(patches, atoms, penalty, *(() if method is encode else (3,)), **options)
+        method(patches, atoms, penalty, *(() if method is encode else (3,)))
+
+
+@pytest.mark.parametrize(
+    "codes, positive, message",
+    [
+        (PATCHES, False, r"codes must be \[4, 5\], not \[4, 3\]"),
+        (drawn(4, 5), True, "codes must be 0 or more where positive, not -"),
+        (drawn(4, 5) / 0, False, "codes must be finite numbers"),
+    ],
+)
+def test_codes_that_nothing_can_be_said_of(codes, positive, message):
+    with pytest.raises(ValueError, match=message):
+        certify(PATCHES, ATOMS, 1.0, codes, positive)
 
 
 @pytest.mark.parametrize("tolerance", [0, -1.0, math.nan])

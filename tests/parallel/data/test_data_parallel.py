@@ -323,13 +323,21 @@ def test_a_rank_that_stops_early_is_named(on):
     assert told.value.failures.keys() == {0, 1}
 
 
+SLOW = one_switch(4, Device("slow", 1e6, 1e6, 1e9, "made up"), FDR)
+
+
+@pytest.fixture(scope="module")
+def end():
+    """When training is over if nobody dies."""
+    return run(trains, 4, on=simulated(SLOW))[0]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_the_death_of_any_rank_at_any_time_ends_training(seed):
-    draw, fabric = random.Random(seed), one_switch(4, Device("slow", 1e6, 1e6, 1e9, "made up"), FDR)
-    end = run(trains, 4, on=simulated(fabric))[0]
+def test_the_death_of_any_rank_at_any_time_ends_training(seed, end):
+    draw = random.Random(seed)
     lost, when = draw.randrange(4), draw.uniform(0, end)
     with pytest.raises(RankError, match=f"rank {lost} died at") as told:
-        run(trains, 4, on=simulated(fabric, dead={lost: when}), timeout=end)
+        run(trains, 4, on=simulated(SLOW, dead={lost: when}), timeout=end)
     assert told.value.failures.keys() == {0, 1, 2, 3}
     del told.value.failures[lost]
     for said in told.value.failures.values():  # of it, or of one that ended for its sake

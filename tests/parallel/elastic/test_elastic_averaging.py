@@ -60,9 +60,6 @@ def synchronously(comm, centres, options):
         learn(elastic, net, comm.rank)
         x = trained(net) - elastic.momentum * elastic.velocity
         ends.append(torch.stack([x, elastic.finish()]))
-        with elastic.at_centre():
-            assert torch.equal(trained(net), ends[-1][1])
-        assert not torch.equal(trained(net), ends[-1][1]) or not elastic.steps
     return torch.stack(ends)
 
 

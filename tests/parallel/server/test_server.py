@@ -172,18 +172,18 @@ def test_real_processes_send_the_same_bytes():
     assert trace.sent_bytes[1] == STEPS * step_bytes(plan, 8)[1] + 2 * REQUEST_BYTES
 
 
-@pytest.mark.parametrize("servers, narrowest", [(8, "server"), (32, "both"), (64, "client")])
-def test_whose_links_are_the_bottleneck_of_32_clients(servers, narrowest):
+@pytest.mark.parametrize("servers, narrowest", [(2, "server"), (8, "both"), (16, "client")])
+def test_whose_links_are_the_bottleneck_of_8_clients(servers, narrowest):
     """AlexNet's 61 M weights over FDR: enough servers are as many as clients."""
-    plan, steps, ranks = shard_plan(32 + servers, servers, 61_000_000), 2, 32 + servers
+    plan, steps, ranks = shard_plan(8 + servers, servers, 61_000_000), 2, 8 + servers
     world = simulated(one_switch(ranks, FREE, FDR), device="meta")
     run(push_ones, ranks, plan, steps, asynchronous(), on=world, timeout=None)
     busy = {use.link: use.utilisation for use in world.report.links}
     of_server, of_client = busy["gpu 0 → switch"], busy[f"gpu {servers} → switch"]
-    assert of_server / of_client == pytest.approx(32 / servers, rel=1e-3)
+    assert of_server / of_client == pytest.approx(8 / servers, rel=1e-3)
     assert max(of_server, of_client) == pytest.approx(0.5, rel=1e-2)  # a push, then a pull
     assert (of_server > 0.49, of_client > 0.49) == (narrowest != "client", narrowest != "server")
-    narrow = 61e6 * 4 * max(1, 32 / servers) / FDR.bytes_per_s
+    narrow = 61e6 * 4 * max(1, 8 / servers) / FDR.bytes_per_s
     assert world.report.seconds == pytest.approx(2 * steps * narrow, rel=1e-2)
 
 

@@ -9,39 +9,41 @@ import subprocess
 import networkx
 import pytest
 
-from course.worlds.simulator.events import EventQueue
-from course.worlds.simulator.flows import Flows, Link, Route
+from course.worlds.simulator.events import Event, EventQueue
+from course.worlds.simulator.flows import Flow, Flows, Link, Route
+from course.worlds.simulator.log import NO_FLOW
 from course.worlds.simulator.routes import Routes
 
 SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's SimGrid is for this one
 
 
-class Start:
-    """The event that a flow begins; the flow once it has."""
+class Timed(Flow):
+    """A flow that begins at a given time, and then notes when it ends."""
 
-    def __init__(self, traffic, route, nbytes):
-        self.traffic, self.route, self.nbytes, self.flow = traffic, route, nbytes, None
+    def __init__(self, traffic, start_s, nbytes, links):
+        route = Route(links)
+        super().__init__(route, nbytes, start_s + route.latency_s)
+        self.traffic, self.end = traffic, None
 
     def happen(self):
-        self.flow = self.traffic.flows.begin(self, self.route, self.nbytes)
+        if self.began == NO_FLOW:
+            self.traffic.flows.begin(self)
+        else:
+            self.traffic.flows.end(self)
+            self.end = self.traffic.queue.now
 
 
 class Traffic:
     """Flows that begin at given times, until all have ended."""
 
     def __init__(self):
-        self.queue, self.ends = EventQueue(), {}
-        self.flows = Flows(self.queue, self)
+        self.queue, self.all = EventQueue(), []
+        self.flows = Flows(self.queue)
 
     def add(self, start_s, nbytes, links):
-        start = Start(self, Route(links), nbytes)
-        self.ends[start] = None
-        self.queue.schedule(start_s + start.route.latency_s, start)
-        return start
-
-    def arrive(self, start, flow):
-        assert flow is start.flow
-        self.ends[start] = self.queue.now
+        self.all.append(Timed(self, start_s, nbytes, links))
+        self.queue.schedule(self.all[-1].due, self.all[-1])
+        return self.all[-1]
 
     def run(self):
         while self.flows.changed or self.queue.next_time is not None:
@@ -50,11 +52,11 @@ class Traffic:
                 self.check_fairness()
             if self.queue.next_time is not None:
                 self.queue.advance()
-        return list(self.ends.values())
+        return [flow.end for flow in self.all]
 
     @property
     def under_way(self):
-        return [start.flow for start in self.ends if start.flow and self.ends[start] is None]
+        return [flow for flow in self.all if flow.began != NO_FLOW and flow.end is None]
 
     def check_fairness(self):
         """No link carries too much, and every flow has a full link on which none is faster."""
@@ -77,7 +79,7 @@ def test_a_flow_alone_takes_its_latency_and_its_bytes():
     traffic = Traffic()
     flow = traffic.add(1.0, 300, [link(100, 0.25), link(50, 0.5), link(200)])
     assert traffic.run() == [1.0 + 0.75 + 6.0]
-    assert flow.flow.bottleneck.bytes_per_s == 50
+    assert flow.bottleneck.bytes_per_s == 50
 
 
 def test_two_flows_share_a_link_and_the_longer_one_has_it_alone_at_the_end():
@@ -100,8 +102,8 @@ def test_what_one_flow_cannot_use_the_others_get():
     flows = [traffic.add(0, 450, route) for route in ([wide], [wide], [narrow, wide])]
     traffic.queue.advance()
     traffic.flows.recompute_rates()
-    assert [start.flow.rate for start in flows] == [45, 45, 10]
-    assert [start.flow.bottleneck for start in flows] == [wide, wide, narrow]
+    assert [flow.rate for flow in flows] == [45, 45, 10]
+    assert [flow.bottleneck for flow in flows] == [wide, wide, narrow]
 
 
 def test_the_long_flow_of_a_chain_gets_its_fair_share_of_every_link():
@@ -110,7 +112,7 @@ def test_the_long_flow_of_a_chain_gets_its_fair_share_of_every_link():
     flows = [traffic.add(0, 1000, links), *(traffic.add(0, 1000, [one]) for one in links)]
     traffic.queue.advance()
     traffic.flows.recompute_rates()
-    assert [start.flow.rate for start in flows] == [30, 60, 30, 90]
+    assert [flow.rate for flow in flows] == [30, 60, 30, 90]
 
 
 def test_only_flows_that_share_links_get_new_rates():
@@ -217,15 +219,7 @@ def test_equal_flows_end_at_the_same_time_whatever_the_number():
 def test_a_flow_that_is_cancelled_leaves_its_links_to_the_others():
     shared, alone, traffic = link(100), link(100), Traffic()
     gone = [traffic.add(0, 1000, [shared]), traffic.add(0, 1000, [alone])]
+    late = traffic.add(9.0, 1000, [alone])
     traffic.add(0, 300, [shared])
-    traffic.queue.schedule(2.0, Cancellation(traffic, gone))
-    assert traffic.run() == [None, None, 4.0] and not alone.flows
-
-
-class Cancellation:
-    def __init__(self, traffic, starts):
-        self.traffic, self.starts = traffic, starts
-
-    def happen(self):
-        for start in self.starts:
-            self.traffic.flows.cancel(start.flow)
+    traffic.queue.schedule(2.0, Event(lambda: [*map(traffic.flows.cancel, [*gone, late])]))
+    assert traffic.run() == [None, None, None, 4.0] and not alone.flows

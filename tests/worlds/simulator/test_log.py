@@ -15,25 +15,27 @@ from course.worlds.simulator.log import (
 )
 
 
-def message(src, nbytes, sent, came):
+def message(src, dst, nbytes, sent, began, came):
     context = SimpleNamespace(context=SimpleNamespace(index=src))
-    envelope = (0, 0, 0, 0, nbytes)
-    return SimpleNamespace(src=context, envelope=envelope, sent=sent, came=came)
+    return SimpleNamespace(
+        src=context, key=(dst, src, 0, 0, 0), envelope=(0, 0, 0, 0, nbytes), sent=sent, began=began,
+        came=came, bottleneck=SimpleNamespace(number=7),
+    )  # fmt: skip
 
 
 def test_messages_are_rows_in_the_order_in_which_they_came():
-    log, link = MessageLog(), SimpleNamespace(number=7)
-    assert log.add(message(3, 100, 0.5, 2.5), 4, link, 1.5) == 0
-    assert log.add(message(4, 0, 0.25, 3.0), 3, link, NO_FLOW) == 1
+    log = MessageLog()
+    assert log.add(message(3, 4, 100, 0.5, 1.5, 2.5)) == 0
+    assert log.add(message(4, 3, 0, 0.25, NO_FLOW, 3.0)) == 1
     assert log.messages.tolist() == [
         (3, 4, 7, 100, 0.5, 1.5, 2.5), (4, 3, 7, 0, 0.25, NO_FLOW, 3.0)
     ]  # fmt: skip
 
 
 def test_a_message_may_be_received_by_another_context():
-    log, link = MessageLog(), SimpleNamespace(number=0)
+    log = MessageLog()
     for src in (1, 2):
-        log.add(message(src, 10, 0.0, 1.0), 0, link, 0.5)
+        log.add(message(src, 0, 10, 0.0, 0.5, 1.0))
     log.readdress(1, 9)
     assert log.messages["dst"].tolist() == [0, 9] and log.messages["src"].tolist() == [1, 2]
 

@@ -1,10 +1,12 @@
 """What can be waited for: when it is done, what it waits for, who may go on then."""
 
 from course.comm.transport import Envelope
+from course.worlds.simulator.flows import Flow, Link, Route
 from course.worlds.simulator.log import encode_cause
 from course.worlds.simulator.requests import Message, Receive, RollCall
 
 ENVELOPE = Envelope(4, 0, 7, 8, 100)
+ROUTE = Route([Link(("a", "b"), 0.5, 100.0), Link(("b", "c"), 0.25, 50.0)])
 
 
 class Rank:
@@ -23,14 +25,21 @@ class Rank:
 
 
 def test_a_message_and_its_receive_have_one_key():
-    message = Message(Rank(2, 1.5), 3, ENVELOPE, None, False)
+    message = Message(Rank(2, 1.5), 3, ROUTE, ENVELOPE, None, False)
     receive = Receive(Rank(3, 0.5), (2,), ENVELOPE, None)
     assert message.key == receive.key == (3, 2, 4, 0, 7) and receive.box == (3, 4, 0, 7)
     assert (message.sent, receive.posted, message.dst) == (1.5, 0.5, 3)
 
 
+def test_a_message_is_a_flow_of_its_bytes_that_begins_after_the_latency():
+    message = Message(Rank(2, 1.5), 3, ROUTE, ENVELOPE, None, False)
+    flow = Flow(ROUTE, 100, 1.5 + 0.75)
+    assert all(getattr(message, name) == getattr(flow, name)
+               for name in ("route", "left", "bottleneck", "began", "due"))  # fmt: skip
+
+
 def test_a_synchronous_message_waits_for_its_receive_any_other_for_none_but_the_living():
-    plain, synchronous = (Message(Rank(0), 1, ENVELOPE, None, s) for s in (False, True))
+    plain, synchronous = (Message(Rank(0), 1, ROUTE, ENVELOPE, None, s) for s in (False, True))
     assert (plain.waits_for(set()), plain.waits_for({1})) == (set(), {1})
     assert synchronous.waits_for(set()) == {1}
     synchronous.receive = object()
@@ -45,7 +54,7 @@ def test_a_receive_waits_for_its_sources_until_it_has_one():
 
 
 def test_a_message_is_in_flight_from_when_it_was_sent_until_it_came():
-    message = Message(Rank(0, 2.0), 1, ENVELOPE, None, False)
+    message = Message(Rank(0, 2.0), 1, ROUTE, ENVELOPE, None, False)
     receive = Receive(Rank(1), (0,), ENVELOPE, None)
     assert [message.in_flight(at) for at in (1.0, 2.0, 9.0)] == [False, True, True]
     assert not receive.in_flight(2.0)
@@ -57,7 +66,7 @@ def test_a_message_is_in_flight_from_when_it_was_sent_until_it_came():
 
 def test_whoever_waits_for_a_request_goes_on_when_it_is_done():
     src, other = Rank(0), Rank(1)
-    message = Message(src, 1, ENVELOPE, None, False)
+    message = Message(src, 1, ROUTE, ENVELOPE, None, False)
     src.outgoing[message], src.request, other.request = None, message, object()
     message.complete(src, 4.0)
     assert src.woken and message.done and message.at == 4.0 and not src.outgoing
