@@ -124,7 +124,7 @@ class Actor:
         for handle, out in self.begun:
             source = handle.wait()
             if out is not None:
-                _right(out, 10 * source + handle.tag)
+                _right(out, 10 * source + handle.envelope.tag)
 
     def exchange(self, peer, source, tag=0, kind="plain"):
         self.comm.exchange(self._sent(tag, kind=kind), peer, self._place(), source, tag)

@@ -1,5 +1,6 @@
 """From sockets and memory to the world's communicator, and which device a rank is given."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from course.worlds.sockets.connect import connect, own_device
-from course.worlds.sockets.shm_ring import reserve
+from course.worlds.sockets.shm_ring import reserved
 from course.worlds.sockets.shm_window import FUTEX
 
 SETTINGS = {"device": "cpu", "timeout": 5.0, "checked": True}
@@ -57,19 +58,20 @@ def test_asked_for_the_cpu_a_rank_is_given_it(monkeypatch):
 @pytest.fixture
 def connected():
     """Makes the communicators of ranks on these nodes, in one process."""
-    comms, memories = [], []
+    comms, memories, stack = [], [], contextlib.ExitStack()
 
     def make(nodes, memory=True):
         ranks = range(len(nodes))
         pairs = {(a, b): socket.socketpair() for a in ranks for b in ranks if a < b}
         if memory:
-            memories.append(reserve(len(nodes)))
+            memories.extend(map(os.dup, stack.enter_context(reserved(len(nodes)))))
         for rank in ranks:
             fds = [pairs[min(rank, o), max(rank, o)][rank > o].detach() for o in ranks if o != rank]
             comms.append(connect(rank, fds + memories[-1:], nodes=nodes, **SETTINGS))
         return comms
 
-    yield make
+    with stack:
+        yield make
     for comm in comms:
         for stream in comm._transport.sender.streams.values():
             stream.socket.close()

@@ -205,12 +205,3 @@ def test_who_leaves_lets_the_poller_know(pair):
     pair[0].progress.poller.abort = lambda: told.append("gone")
     pair[0].abort()
     assert told == ["gone"]
-
-
-def test_native_is_the_backends(pair):
-    class Backend:
-        def native(self, comm):
-            return f"collectives on {comm}"
-
-    pair[0].backend = Backend()
-    assert pair[0].native("a group") == "collectives on a group"
