@@ -17,6 +17,12 @@ GAP = 0.065  # between two names, as a share of the height
 ROOM = 1.02, 1.06  # where a name's line bends, where the name begins, as shares of the width
 
 
+def at(sizes, found):
+    """Dots for `draw`, of `found` {how: {algorithm: the seconds of each of sizes}}."""
+    return {how: {name: (sizes, took) for name, took in times.items()}
+            for how, times in found.items()}  # fmt: skip
+
+
 def draw(lines, title, x, y, *, dots=None, marks=None, answer=True, axes=None):
     """A line for each of `lines` {algorithm: (xs, ys)} on logarithmic axes, named at its end, and
     `dots` {how they were found: {algorithm: (xs, ys)}}, the first kind full, the second hollow;
@@ -24,7 +30,7 @@ def draw(lines, title, x, y, *, dots=None, marks=None, answer=True, axes=None):
 
     Without the `answer`, all lines are grey and have no names.
     """
-    axes = axes or panels(1, width=8.2, height=4.6)[0]
+    axes = axes or panels(1, width=6.7, height=4.3)[0]
     ends = {}
     for name, (xs, ys) in lines.items():
         colour, dashes, _ = LOOKS[name] if answer else (GREY, "-", "")
