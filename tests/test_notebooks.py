@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=180",
          "--maxfail=5", "--color=no")  # fmt: skip
 IGNORED = "nbval-ignore-output"
