@@ -30,7 +30,7 @@ def draw(lines, title, x, y, *, dots=None, marks=None, answer=True, axes=None):
 
     Without the `answer`, all lines are grey and have no names.
     """
-    axes = axes or panels(1, width=6.7, height=4.3)[0]
+    axes = axes or panels(1, width=6.4, height=4.2)[0]
     ends = {}
     for name, (xs, ys) in lines.items():
         colour, dashes, _ = LOOKS[name] if answer else (GREY, "-", "")
