@@ -60,7 +60,7 @@ def name_ends(axes, ends):
     to_axes = axes.transData + axes.transAxes.inverted()
     heights = {name: to_axes.transform(end[:2])[1] for name, end in ends.items()}
     names = sorted(heights, key=heights.get)
-    for name, place in zip(names, apart([heights[name] for name in names], GAP), strict=True):
+    for name, place in zip(names, spaced([heights[name] for name in names], GAP), strict=True):
         bend, start = ROOM
         axes.plot([1, bend, start - 0.005], [heights[name], place, place], color=ends[name][2],
                   linewidth=0.6, transform=axes.transAxes, clip_on=False)  # fmt: skip
@@ -68,7 +68,7 @@ def name_ends(axes, ends):
                   transform=axes.transAxes)  # fmt: skip
 
 
-def apart(places, gap) -> list:
+def spaced(places, gap) -> list:
     """Ascending places, moved as little as it takes to be `gap` from one another."""
     groups = []  # of places that touch: their middle, how many
     for place in places:

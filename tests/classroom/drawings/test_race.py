@@ -5,7 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 import pytest
 
-from course.classroom.drawings.race import GAP, LOOKS, apart, draw
+from course.classroom.drawings.race import GAP, LOOKS, spaced, draw
 
 LINES = {"flat": ([1, 10], [2.0, 20.0]), "ring": ([1, 10], [1.0, 10.0]),
          "halving_doubling": ([1, 10], [0.5, 10.1])}  # fmt: skip
@@ -59,4 +59,4 @@ def test_without_the_answer_nothing_tells_the_lines_apart():
     ([0.45, 0.5, 0.52], [0.39, 0.49, 0.59]), ([0.3, 0.42, 0.44], [0.28667, 0.38667, 0.48667]),
 ])  # fmt: skip
 def test_names_are_moved_apart_as_little_as_it_takes(places, moved):
-    assert apart(places, 0.1) == pytest.approx(moved, abs=1e-4)
+    assert spaced(places, 0.1) == pytest.approx(moved, abs=1e-4)
