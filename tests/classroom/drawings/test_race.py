@@ -5,7 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 import pytest
 
-from course.classroom.drawings.race import GAP, LOOKS, spaced, draw
+from course.classroom.drawings.race import GAP, LOOKS, draw, spaced
 
 LINES = {"flat": ([1, 10], [2.0, 20.0]), "ring": ([1, 10], [1.0, 10.0]),
          "halving_doubling": ([1, 10], [0.5, 10.1])}  # fmt: skip

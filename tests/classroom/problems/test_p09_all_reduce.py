@@ -11,6 +11,7 @@ from course.classroom.problems.p09_all_reduce import (
     pass_the_sums_on_wrongly,
     sum_over_nodes,
     sum_round_the_ring,
+    whole,
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from tests.classroom.gallery import Gallery, gallery_tests
@@ -131,7 +132,7 @@ def whole_vectors_in_order(comm, x):
 
 def doubling_on_one_rank_too_few(comm, x):
     """One rank more than need be stays out: of 8 ranks 4 do the work, in two turns of guests."""
-    inner = max(1, 1 << ((comm.size - 1).bit_length() - 1))
+    inner = 1 << max(0, (comm.size - 1).bit_length() - 1)
     theirs, guest = torch.empty_like(x), comm.rank + inner
     if comm.rank >= inner:
         comm.send(x, comm.rank - inner)
@@ -585,3 +586,7 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_a_time_between_two_numbers_of_messages_is_told_as_that():
+    assert [whole(steps) for steps in (6.0, 6.2, 5.999)] == ["6", "6 to 7", "6"]
