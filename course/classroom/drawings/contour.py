@@ -50,7 +50,7 @@ def walks(hessian, best, start, paths, title, axes=None):
             name = f"{name} leaves the map at step {outside[0]}".strip()
             path = path[: outside[0] + 1]
         axes.plot(*path.T, dash, marker=marker, color=colour, ms=3, lw=1.1, label=name)
-    if any(line.get_label() for line in axes.lines):
+    if axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(-0.02, -0.13), fontsize=9)
     return named(axes, title, *WEIGHTS)
 

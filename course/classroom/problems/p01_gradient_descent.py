@@ -6,7 +6,6 @@ from course.classroom.answers import function, number
 from course.classroom.comparison import close, like, multiple, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.images.photographs import photograph
-from course.learning.training.descent import largest_stable_rate
 
 
 def gradient_by_hand(w, neighbours, pixels):
@@ -44,20 +43,19 @@ def check_gradient(answer):
     return "it agrees with autograd for 1, 3 and 5 weights."
 
 
-def largest_rate_of_four(name="flower", centred=True, sides=4):
+def largest_rate_of_four(name="flower", centred=True):
     """2 / L where each pixel is guessed from its neighbours left, above, right, below."""
     photo = photograph(name).double()
     grey = photo - photo.mean() if centred else photo
-    around = [grey[1:-1, :-2], grey[:-2, 1:-1], grey[1:-1, 2:], grey[2:, 1:-1]][:sides]
+    around = [grey[1:-1, :-2], grey[:-2, 1:-1], grey[1:-1, 2:], grey[2:, 1:-1]]
     neighbours = torch.stack([side.flatten() for side in around], dim=1)
     pixels = grey[1:-1, 1:-1].flatten()
     return limit_of(neighbours, pixels)
 
 
 def limit_of(neighbours, pixels):
-    """2 / L of guessing pixels [n] from neighbours [n, k]."""
-    start = torch.zeros(neighbours.shape[1], dtype=torch.float64)
-    return largest_stable_rate(lambda w: ((pixels - neighbours @ w) ** 2).mean(), at=start)
+    """2 / L of guessing pixels [n] from neighbours [n, k]: the Hessian is 2 X^T X / n."""
+    return float(2 / torch.linalg.eigvalsh(2 * neighbours.T @ neighbours / len(pixels))[-1])
 
 
 def largest_rate_beyond_the_rim():
@@ -79,7 +77,10 @@ def check_rate(answer):
     rim = "a pixel at the rim has no neighbour on one side: leave it out, as [1:-1, 1:-1] does."
     refuse(rate, *((each, rim) for each in largest_rate_beyond_the_rim()), tolerance=0.0005)
     slips = (
-        (largest_rate_of_four(sides=2), "this is for two neighbours; each pixel has four here."),
+        (
+            float(2 / bowl_of("flower")[0][1]),
+            "this is for two neighbours; each pixel has four here.",
+        ),
         (right / 2, "this is 1 / L: safe, but up to twice as much is stable."),
         (right * 2, "this is twice too much: is the 2 left out that the square brings?"),
         (2 / right, "this is L itself; the largest stable rate is 2 / L."),
@@ -170,8 +171,10 @@ def why_slow(bowl, rate, momentum):
     curvatures, _, start = bowl
     left = errors_of(bowl, rate, momentum)[MOST_STEPS]
     flat, sharp = curvatures * left**2
-    if sharp > flat:
-        return "it still swings across the valley. Try a lower rate."
+    if sharp > flat:  # swings shrink by the root of the momentum a step, if it has any part in them
+        swings = (1 + momentum - 2 * rate) ** 2 < 4 * momentum
+        less = "less momentum" if swings else "a lower rate"
+        return f"it still swings across the valley. Try {less}."
     if left[0] * start[0] < 0:
         return "it has overshot along the valley. Try less momentum."
     return "it is still on its way along the valley. Try more momentum, or a higher rate."
@@ -242,7 +245,7 @@ EXERCISES = [
             "stack four columns; the loss is the same; start from torch.zeros(4).",
             "descent.largest_stable_rate(loss_of_four, at=torch.zeros(4))",
         ),
-        largest_rate_of_four,
+        (largest_rate_of_four, limit_of),
     ),
     Exercise(
         "fastest_pair",
