@@ -25,4 +25,5 @@ def said(sizes, took) -> str:
     short = [each for size, each in zip(sizes, took) if per_pixel * size < 0.1 * took[0]]
     if per_pixel <= 0 or max(short) > 2 * min(short):
         return BUSY
-    return f"Up to a batch of about {took[0] / per_pixel:,.0f} most of a step is fixed cost"
+    batch = float(f"{took[0] / per_pixel:.1g}")
+    return f"Up to a batch of about {batch:,.0f} most of a step is fixed cost"
