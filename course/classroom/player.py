@@ -1,7 +1,8 @@
 """Play a run back: who holds what after each step, from the messages that its trace recorded.
 
 `holdings` follows the parts from rank to rank, `grid` draws them after one step, `play` puts a
-slider to it; `rounds` draws all messages at once, and `planned` the messages of a plan.
+slider to it; `rounds` draws all messages at once, as wide as they are long, and `planned` the
+messages of a plan.
 """
 
 import numpy as np
@@ -15,6 +16,7 @@ from course.comm.trace import Message
 HELD, MOVED, EMPTY = COLOURS[4], COLOURS[1], "#EEEEEE"
 BOLD = {"arrowstyle": "simple,head_width=9,head_length=9,tail_width=3", "zorder": 3}
 SLENDER = {"arrowstyle": "-|>", "mutation_scale": 14, "shrinkA": 0, "shrinkB": 0, "linewidth": 1.5}
+WIDEST, NARROWEST = 6.0, 0.5  # points that the longest message is wide, and the shortest
 COLUMN = 0.86  # of the width that a rank has
 INCHES_PER_RANK = 2.2
 
@@ -167,9 +169,12 @@ def arrow(axes, message, y, height):
     axes.add_patch(FancyArrowPatch(*ends, **BOLD, connectionstyle=style, color=MOVED, ec="white"))
 
 
-def rounds(messages, ranks, title, axes=None):
+def rounds(messages, ranks, title, axes=None, *, full=None):
     """All messages of a run or a plan: each rank a line downwards, a step after another, and an
     arrow for each message, in the colour of its collective.  Returns the axes.
+
+    Arrows are as wide as their messages are long; `full` bytes are WIDEST (None: the longest
+    message is, and where all are equally long, every arrow is slender).
     """
     steps = max(message.step for message in messages)
     axes = axes or panels(1, height=1.2 + 0.5 * steps)[0]
@@ -178,7 +183,7 @@ def rounds(messages, ranks, title, axes=None):
     for message in messages:
         colour = COLOURS[names.index(message.call.split(" ")[0])]
         ends = (message.src, message.step - 1), (message.dst, message.step)
-        axes.add_patch(FancyArrowPatch(*ends, **SLENDER, color=colour))
+        axes.add_patch(FancyArrowPatch(*ends, **look(message, messages, full), color=colour))
     axes.set(xlim=(-0.3, ranks - 0.7), ylim=(steps + 0.1, -0.1))
     axes.set_xticks(range(ranks))
     axes.set_yticks(range(steps + 1))
@@ -187,3 +192,13 @@ def rounds(messages, ranks, title, axes=None):
         keys = [Line2D([], [], color=colour, linewidth=3) for colour in COLOURS[: len(names)]]
         axes.legend(keys, names, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return axes
+
+
+def look(message, messages, full) -> dict:
+    """How the arrow of one of the messages is drawn; see `rounds`."""
+    lengths = {each.bytes for each in messages}
+    if full is None and len(lengths) == 1:
+        return SLENDER
+    width = max(NARROWEST, WIDEST * message.bytes / (full or max(lengths)))
+    style = f"simple,tail_width={width:g},head_width={width + 4:g},head_length=7"
+    return {"arrowstyle": style, "shrinkA": 0, "shrinkB": 0, "linewidth": 0, "alpha": 0.8}

@@ -1,5 +1,6 @@
-"""Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, the
-machine of Coates et al. 2013, the Ethernet in a box of `course.worlds.netns.world`.
+"""Clusters as networkx graphs, ready for `simulated`: one switch, a PCIe tree, a fat tree, servers
+with an adapter for each device, the machine of Coates et al. 2013, the Ethernet in a box of
+`course.worlds.netns.world`.
 
 Devices are numbered in the order of ranks; what their nodes and edges say is agreed in
 `course/worlds/simulator/routes.py`.
@@ -54,6 +55,20 @@ def fat_tree(leaves: int, per_leaf: int, device, cable, oversubscription: float 
     for leaf in range(leaves):
         for spine in range(int(spines)):
             add_cable(graph, f"leaf {leaf}", f"spine {spine}", cable)
+    return graph
+
+
+def adapter_each(servers: int, per_server: int, device, inside, network) -> nx.Graph:
+    """`per_server` devices on the switch of their server by a cable `inside`, and each on one
+    switch of all by an adapter of its own: two cables `network`, as fast as one.
+    """
+    graph = nx.Graph()
+    for number in range(servers * per_server):
+        server = number // per_server
+        add_device(graph, f"gpu {number}", device, server)
+        add_cable(graph, f"gpu {number}", f"server {server}", inside)
+        add_cable(graph, f"gpu {number}", f"adapter {number}", network)
+        add_cable(graph, f"adapter {number}", "network", network)
     return graph
 
 

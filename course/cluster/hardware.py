@@ -45,3 +45,5 @@ PCIE_3 = Cable("PCIe 3.0 x16", 0.5 * MICRO, 15.75 * GIGA, "memory H; latency: me
 NVLINK_P100 = Cable("NVLink, 4 links", 1 * MICRO, 80 * GIGA,
                     "found: datascienceassn.org; latency: memory M")  # fmt: skip
 NVLINK_V100 = Cable("NVLink, 6 links", 1 * MICRO, 150 * GIGA, "memory H; latency: memory M")
+NVLINK_H100 = Cable("NVLink 4, 18 links", 1 * MICRO, 450 * GIGA, "memory H; latency: memory M")
+NDR = Cable("NDR InfiniBand", 0.5 * MICRO, 400 / 8 * GIGA, "memory H; latency: memory M")

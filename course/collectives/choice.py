@@ -58,13 +58,7 @@ def choose(
 def predicted(nodes: tuple, elements: int, element_bytes: int, fabric: Fabric) -> dict:
     """{algorithm: seconds that its cost comes to on a fabric}."""
     p, nbytes, sizes = len(nodes), elements * element_bytes, (elements, element_bytes)
-    costs = {
-        "flat": cost.flat_all_reduce(p, nbytes),
-        "tree": cost.tree_all_reduce(p, nbytes),
-        "recursive_doubling": cost.recursive_doubling_all_reduce(p, nbytes),
-        "ring": cost.ring_all_reduce(p, *sizes),
-        "halving_doubling": cost.halving_doubling_all_reduce(p, *sizes),
-    }
+    costs = cost.all_reduces(p, *sizes)
     rings, gamma = ranks_by_node(nodes), fabric.gamma_s_per_byte
     alpha, beta = fabric.across if len(rings) > 1 else fabric.inside
     contiguous = sum(here != there for here, there in zip(nodes, nodes[1:])) == len(rings) - 1

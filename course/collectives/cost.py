@@ -179,6 +179,18 @@ def halving_doubling_all_reduce(p: int, elements: int, element_bytes: int) -> Co
     return Cost(2 * len(halvings(p)), *sent(p, messages), 2 * path, path)
 
 
+def all_reduces(p: int, elements: int, element_bytes: int) -> dict:
+    """{algorithm: its cost} on p ranks, of all that do not ask for nodes."""
+    nbytes, sizes = elements * element_bytes, (elements, element_bytes)
+    return {
+        "flat": flat_all_reduce(p, nbytes),
+        "tree": tree_all_reduce(p, nbytes),
+        "recursive_doubling": recursive_doubling_all_reduce(p, nbytes),
+        "ring": ring_all_reduce(p, *sizes),
+        "halving_doubling": halving_doubling_all_reduce(p, *sizes),
+    }
+
+
 def hierarchical_all_reduce(nodes, elements: int, element_bytes: int) -> Cost:
     """2(g-1 + N-1) alpha + 2n((g-1)/g + (N-1)/(gN)) beta + half of that gamma: N nodes of g ranks.
 

@@ -169,6 +169,30 @@ def test_all_messages_of_a_run_at_once():
     assert axes.get_ylim() == (4.1, -0.1), "time runs down"
 
 
+def widths(axes):
+    """How wide each arrow is drawn, in points; nothing where all are slender."""
+    return [getattr(arrow.get_arrowstyle(), "tail_width", None) for arrow in arrows(axes)]
+
+
+def test_an_arrow_is_as_wide_as_its_message_is_long():
+    def halves(comm):
+        all_reduce(comm, torch.ones(80), algorithm="halving_doubling")
+
+    messages = messages_of(halves, 4)
+    lengths = [message.bytes for message in messages]
+    assert sorted(set(lengths)) == [80, 160]
+    alone = widths(player.rounds(messages, 4, "as wide as long"))
+    assert alone == [player.WIDEST * length / 160 for length in lengths]
+    beside_whole_ones = widths(player.rounds(messages, 4, "as wide as long", full=320))
+    assert beside_whole_ones == [player.WIDEST * length / 320 for length in lengths]
+
+
+def test_messages_of_one_length_have_slender_arrows_unless_compared():
+    messages = messages_of(add_up, 4)
+    assert set(widths(player.rounds(messages, 4, "up and down"))) == {None}
+    assert set(widths(player.rounds(messages, 4, "up and down", full=40))) == {player.WIDEST / 2}
+
+
 def test_a_plan_has_no_collectives_to_tell_apart():
     assert player.rounds(player.planned(binomial_tree(4)), 4, "a tree").get_legend() is None
 

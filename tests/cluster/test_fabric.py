@@ -4,8 +4,8 @@ import networkx
 import pytest
 import torch
 
-from course.cluster.fabric import coates_2013, fat_tree, one_switch, pcie_tree
-from course.cluster.hardware import EDR, FDR, FREE, GTX_680, PCIE_3
+from course.cluster.fabric import adapter_each, coates_2013, fat_tree, one_switch, pcie_tree
+from course.cluster.hardware import EDR, FDR, FREE, GTX_680, NDR, NVLINK_H100, PCIE_3
 from course.collectives import all_reduce
 from course.worlds import run, simulated
 
@@ -25,7 +25,7 @@ def bisection(graph, half):
 
 def test_devices_are_in_the_order_of_ranks():
     for graph in (one_switch(12, FREE, EDR), pcie_tree(3, 4, FREE), fat_tree(3, 4, FREE, EDR),
-                  coates_2013(3)):  # fmt: skip
+                  coates_2013(3), adapter_each(3, 4, FREE, NVLINK_H100, NDR)):  # fmt: skip
         assert devices(graph) == [f"gpu {n}" for n in range(12)]
         assert networkx.is_connected(graph)
 
@@ -94,3 +94,19 @@ def test_a_ring_that_goes_through_every_server_once_beats_one_that_jumps():
         max(run(reduce_much, ranks, on=world, checked=False)) for world in (by_server, jumping)
     )
     assert far > 3 * near
+
+
+@pytest.mark.parametrize(("dst", "cable", "cables"), [(1, NVLINK_H100, 2), (5, NDR, 4)])
+def test_a_message_goes_through_its_own_server_or_through_its_own_adapter(dst, cable, cables):
+    def one_message(comm):
+        x = torch.empty(10**8, dtype=torch.uint8, device=comm.device)
+        if comm.rank == 0:
+            comm.send(x, dst)
+        elif comm.rank == dst:
+            comm.recv(x, 0)
+        return comm.clock()
+
+    graph = adapter_each(2, 4, FREE, NVLINK_H100, NDR)
+    seconds = max(run(one_message, 8, on=simulated(graph, device="meta")))
+    assert seconds == pytest.approx(cables * cable.latency_s + 10**8 / cable.bytes_per_s)
+    assert bisection(graph, 4) == pytest.approx(4 * NDR.bytes_per_s)

@@ -1,5 +1,6 @@
-"""Exercises of notebook 09: when a ring is worth it, recursive doubling for any number of ranks, a
-ring that sends no byte too many, a sum that spares the network between machines, a bug."""
+"""Exercises of notebook 09: when a ring is worth it, a time predicted from two that were measured,
+recursive doubling for any number of ranks, a ring that sends no byte too many, a sum that spares
+the network between machines, a bug."""
 
 import math
 
@@ -38,6 +39,7 @@ def check_ring_beats_doubling(answer):
         (1e-6, "bytes are wanted, not megabytes."),
         (1e-3, "bytes are wanted, not kilobytes."),
         (8, "bytes are wanted, and that is bits: 10 Gb/s are 1.25 GB/s."),
+        (1 / 8, "that is 8 times too few: 10 Gb/s are 1.25 GB/s, so bits became bytes twice."),
         (crossover(rounds, P - 1) / right, "the ring goes round twice: 2(p - 1) steps."),
         (crossover(rounds, 2 * rounds) / right, "that is halving-doubling's 2 lg p steps."),
         (ALPHA_S * BYTES_PER_S / right, "that is alpha / beta: now count steps and bytes."),
@@ -52,6 +54,50 @@ def check_ring_beats_doubling(answer):
             f"{ring_s * 1e6:.4g} µs: they should be equal."
         )
     return f"57 alpha = 3.0625 n beta, so n = 18.6 alpha / beta, {right:,.0f} bytes."
+
+
+# A time predicted from two that were measured
+
+BENCH_FACTOR, ASKED_BYTES = 2 * 7 / 8, 500e3  # of a ring on 8 ranks: 8 bytes took 0.21 ms, and
+ALPHA_BENCH_S = 0.21e-3 / 14
+BETA_BENCH_S = (28.21e-3 - 0.21e-3) / (BENCH_FACTOR * 80e6)  # 80 MB took 28.21 ms
+
+
+def check_halving_doubling_ms(answer):
+    took_ms, right_ms = number(answer), timed_ms(6)
+    for slip_ms, sentence in SLIPS_MS:
+        if close(took_ms, slip_ms, 0.01):
+            raise Wrong(sentence)
+    if not close(took_ms, right_ms, 0.01):
+        left_ms = took_ms - 1e3 * 6 * ALPHA_BENCH_S
+        raise Wrong(
+            f"with {took_ms:.4g} ms, after 6 latencies of 15 µs {left_ms:.3g} ms would be left "
+            "for the bytes."
+        )
+    return (
+        "alpha = 0.21 ms / 14 = 15 µs, beta = 28 ms / (1.75 * 80 MB) = 0.2 ns a byte: "
+        f"{right_ms:.3g} ms, where the ring takes {timed_ms(14):.3g} ms. Choose halving-doubling."
+    )
+
+
+def timed_ms(alphas: float, factor=BENCH_FACTOR, beta=BETA_BENCH_S) -> float:
+    """Milliseconds of so many latencies, and `factor` times the bytes that are asked for."""
+    return 1e3 * (alphas * ALPHA_BENCH_S + factor * ASKED_BYTES * beta)
+
+
+SLIPS_MS = (
+    (timed_ms(6) / 1e3, "milliseconds are wanted, not seconds."),
+    (timed_ms(6) * 1e3, "milliseconds are wanted, not microseconds."),
+    (timed_ms(14), "that is the ring's time: halving-doubling has 2 lg p steps."),
+    (timed_ms(3), "halving-doubling goes there and back: 2 lg p steps."),
+    (timed_ms(3, 3), "that is recursive doubling; halving-doubling sends 2(p - 1)/p of x."),
+    (timed_ms(6 * 14), "the 0.21 ms are 2(p - 1) = 14 latencies of the ring, not one."),
+    (timed_ms(6 * 2), "the ring goes round twice: the 0.21 ms are 14 latencies, not 7."),
+    (timed_ms(6, beta=BENCH_FACTOR * BETA_BENCH_S),
+     "of 80 MB the ring sends 2(p - 1)/p from each rank: beta is smaller."),
+    (timed_ms(0), "these are the bytes alone: there are 2 lg p latencies, too."),
+    (timed_ms(6, 0), "these are the latencies alone: there are bytes, too."),
+)  # fmt: skip
 
 
 # What a sum is made of
@@ -161,14 +207,20 @@ def check_any_number_of_ranks(answer):
         only_messages(trace, answer)
     for ranks in (8, 6, 7):
         steps = imagined_steps(answer, ranks, elements=ranks * 7)
-        whole = ranks.bit_length() - 1
-        enough = whole + 2 * (ranks != 1 << whole)
+        rounds = ranks.bit_length() - 1
+        enough = rounds + 2 * (ranks != 1 << rounds)
         if steps >= enough + 1:  # a message that comes early may share a cable for a while
             raise Wrong(
-                f"the sum is right, but {ranks} imagined ranks took as long as {steps:.2g} "
+                f"the sum is right, but {ranks} imagined ranks took as long as {whole(steps)} "
                 f"messages of x one after another, where {enough} are enough."
             )
     return "lg p steps for a power of two, two more for other numbers: on 1 to 8 ranks."
+
+
+def whole(steps: float) -> str:
+    """A number of steps in words: messages that meet on a cable may take some and a half."""
+    least = int(steps + 0.01)
+    return f"{least}" if steps - least < 0.01 else f"{least} to {least + 1}"
 
 
 def imagined_steps(answer, ranks, elements) -> float:
@@ -300,8 +352,8 @@ def pass_the_sums_on(comm, x):
 EXERCISES = [
     Exercise(
         "ring_beats_doubling",
-        f"{P} ranks, alpha = 20 µs, 10 Gb/s (gamma = 0): from how many bytes on is the ring "
-        "faster than recursive doubling?",
+        f"{P} ranks, alpha = 20 µs, 10 Gb/s, adding takes no time: from how many bytes on is the "
+        "ring faster than recursive doubling?",
         check_ring_beats_doubling,
         (
             "write down both times: steps times alpha, plus bytes on the way times beta.",
@@ -310,6 +362,19 @@ EXERCISES = [
         ),
         "(2(p - 1) - lg p) alpha = (lg p - 2(p - 1)/p) n beta; for p = 32, 57 alpha = 3.0625 n "
         "beta: n = 57 / 3.0625 * 20e-6 * 1.25e9 = 465,306 bytes.",
+    ),
+    Exercise(
+        "halving_doubling_ms",
+        "a ring on 8 ranks took 0.21 ms for 8 bytes and 28.21 ms for 80 MB: how many milliseconds "
+        "should halving-doubling take for 500 kB on the same cluster?",
+        check_halving_doubling_ms,
+        (
+            "write down the ring's time with p = 8: how many alpha, how many n beta?",
+            "8 bytes cost nothing beside their latencies: what is alpha? Then 80 MB give beta.",
+            "halving-doubling takes 2 lg p alpha + 2(p - 1)/p n beta, with lg 8 = 3.",
+        ),
+        "14 alpha = 0.21 ms, so alpha = 15 µs; 1.75 * 80 MB * beta = 28 ms, so beta = 0.2 ns a "
+        "byte; 6 * 15 µs + 1.75 * 500 kB * 0.2 ns = 90 µs + 175 µs = 0.265 ms.",
     ),
     Exercise(
         "any_number_of_ranks",

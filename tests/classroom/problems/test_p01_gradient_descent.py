@@ -1,12 +1,13 @@
-"""A gradient, a rate, a walk and a repaired step: answers that were really likely."""
+"""A gradient, a rate, a pair and a repaired step: answers that were really likely."""
 
 import math
 
 import torch
 
+from course.classroom.exercises import check
 from course.classroom.problems import p01_gradient_descent as p01
-from course.classroom.problems.p01_gradient_descent import largest_rate_of_four
 from course.learning.images.photographs import photograph
+from course.learning.training.descent import gradient_descent, largest_stable_rate
 from tests.classroom.gallery import Gallery, gallery_tests
 
 # The gradient
@@ -19,6 +20,18 @@ def gradient_stub(w, neighbours, pixels):
 
 def gradient_by_products(w, neighbours, pixels):
     return 2 * neighbours.T @ (neighbours @ w - pixels) / len(pixels)
+
+
+def gradient_by_autograd(w, neighbours, pixels):
+    return torch.func.grad(lambda w: ((pixels - neighbours @ w) ** 2).mean())(w)
+
+
+def gradient_of_lone_guesses(w, neighbours, pixels):
+    slopes = []
+    for k in range(len(w)):
+        residual = pixels - neighbours[:, k] * w[k]
+        slopes.append((-2 * neighbours[:, k] * residual).mean())
+    return torch.stack(slopes)
 
 
 def gradient_in_loops(w, neighbours, pixels):
@@ -68,115 +81,27 @@ def gradient_of_twice_the_loss(w, neighbours, pixels):
     return 2 * gradient_by_products(w, neighbours, pixels)
 
 
-# The walk
+# The rate
+
+FLOWER = photograph("flower").double() - photograph("flower").double().mean()
 
 
-def walk_stub(gradient, start, rate, beta, steps):
-    """The weights after so many steps with momentum beta."""
-    raise NotImplementedError
+def rate_of(sides, pixels=FLOWER):
+    return p01.limit_of(torch.stack([side.flatten() for side in sides], 1), pixels.flatten())
 
 
-def walk_with_the_rate_inside(gradient, start, rate, beta, steps):
-    w, v = start.clone(), torch.zeros_like(start)
-    for _ in range(steps):
-        v = beta * v - rate * gradient(w)
-        w += v
-    return w
+def rate_by_rolling():
+    return rate_of([FLOWER.roll(1, 0), FLOWER.roll(-1, 0), FLOWER.roll(1, 1), FLOWER.roll(-1, 1)])
 
 
-def walk_by_differences(gradient, start, rate, beta, steps):
-    before, w = start, start
-    for _ in range(steps):
-        before, w = w, w - rate * gradient(w) + beta * (w - before)
-    return w
+def rate_with_a_frame():
+    framed = torch.nn.functional.pad(FLOWER, (1, 1, 1, 1))
+    sides = framed[:-2, 1:-1], framed[2:, 1:-1], framed[1:-1, :-2], framed[1:-1, 2:]
+    return rate_of(sides)
 
 
-def walk_without_velocity(gradient, start, rate, beta, steps):
-    w = start
-    for _ in range(steps):
-        w = w - rate * gradient(w)
-    return w
-
-
-def walk_of_averages(gradient, start, rate, beta, steps):
-    w, v = start, 0
-    for _ in range(steps):
-        v = beta * v + (1 - beta) * gradient(w)
-        w = w - rate * v
-    return w
-
-
-def walk_looking_ahead(gradient, start, rate, beta, steps):
-    w, v = start, 0
-    for _ in range(steps):
-        g = gradient(w)
-        v = beta * v + g
-        w = w - rate * (g + beta * v)
-    return w
-
-
-def walk_before_the_velocity(gradient, start, rate, beta, steps):
-    w, v = start, 0 * start
-    for _ in range(steps):
-        g = gradient(w)
-        w = w - rate * v
-        v = beta * v + g
-    return w
-
-
-def walk_that_never_forgets(gradient, start, rate, beta, steps):
-    w, v = start, 0
-    for _ in range(steps):
-        v = v + gradient(w)
-        w = w - rate * v
-    return w
-
-
-def walk_with_beta_misplaced(gradient, start, rate, beta, steps):
-    w, v = start, 0
-    for _ in range(steps):
-        v = v + beta * gradient(w)
-        w = w - rate * v
-    return w
-
-
-def walk_uphill(gradient, start, rate, beta, steps):
-    w, v = start, 0
-    for _ in range(steps):
-        v = beta * v + gradient(w)
-        w = w + rate * v
-    return w
-
-
-def walk_one_too_few(gradient, start, rate, beta, steps):
-    return p01.momentum_walk(gradient, start, rate, beta, steps - 1)
-
-
-def walk_one_too_many(gradient, start, rate, beta, steps):
-    return p01.momentum_walk(gradient, start, rate, beta, steps + 1)
-
-
-def walk_that_moves_the_start(gradient, start, rate, beta, steps):
-    v = torch.zeros_like(start)
-    for _ in range(steps):
-        v = beta * v + gradient(start)
-        start -= rate * v
-    return start
-
-
-def walk_that_returns_all(gradient, start, rate, beta, steps):
-    path = [start]
-    for step in range(1, steps + 1):
-        path.append(p01.momentum_walk(gradient, start, rate, beta, step))
-    return torch.stack(path)
-
-
-def walk_that_forgets_at_once(gradient, start, rate, beta, steps):
-    w, last = start, 0
-    for _ in range(steps):
-        g = gradient(w)
-        w, last = w - rate * (g + beta * last), g
-    return w
+def rate_of_two():
+    return rate_of([FLOWER[1:, :-1], FLOWER[:-1, 1:]], FLOWER[1:, 1:])
 
 
 # The step
@@ -233,13 +158,20 @@ GALLERIES = [
     Gallery(
         "gradient_by_hand",
         gradient_stub,
-        [p01.gradient_by_hand, gradient_by_products, gradient_in_loops, gradient_in_place],
+        [
+            p01.gradient_by_hand,
+            gradient_by_products,
+            gradient_in_loops,
+            gradient_in_place,
+            gradient_by_autograd,  # as the notebook says
+        ],
         {
             "this is the sum over 7 pixels": gradient_summed,
             "every slope has the wrong sign": gradient_uphill,
             "every slope is half of the right one": gradient_of_half,
             "not over the weights too": gradient_over_everything,
-            "multiply each pixel's miss by that pixel's own neighbours": gradient_of_means,
+            "multiply each residual by that pixel's own neighbours": gradient_of_means,
+            "all weights make one guess together": gradient_of_lone_guesses,
             "one number per weight has shape [3], not [7, 3].": gradient_per_pixel,
             "nothing came back: does the function end in return?": gradient_that_only_prints,
             "every slope is 2 times the right one.": gradient_of_twice_the_loss,
@@ -249,7 +181,7 @@ GALLERIES = [
     Gallery(
         "largest_rate_of_four",
         ...,
-        [RATE, torch.tensor(RATE), round(RATE, 2)],
+        [RATE, torch.tensor(RATE), round(RATE, 3), round(RATE, 2)],
         {
             "this is 1 / L: safe": RATE / 2,
             "this is twice too much": 2 * RATE,
@@ -257,28 +189,30 @@ GALLERIES = [
             "this is for «camera», not for «flower».": p01.largest_rate_of_four("camera"),
             "subtract the photograph's average": p01.largest_rate_of_four(centred=False),
             "this is far too small": RATE / 271_164,
-            "8 is too much: the walk would blow up.": 8,
+            "a pixel at the rim has no neighbour on one side": rate_by_rolling(),
+            "this is for two neighbours": rate_of_two(),
+            "6.5 is close, but not to four figures.": 6.5,
+            "8 is too much: the walk would diverge.": 8,
             "1.5 is too little: more is still stable.": 1.5,
             "a number is wanted, not 'about 6'.": "about 6",
         },
     ),
     Gallery(
-        "momentum_walk",
-        walk_stub,
-        [p01.momentum_walk, walk_with_the_rate_inside, walk_by_differences],
+        "fastest_pair",
+        (..., ...),
+        [p01.fastest_pair(), (1.2, 0.55), [1.3, 0.5], (torch.tensor(1.4), 0.5), (1.0, 0.6)],
         {
-            "this is plain gradient descent": walk_without_velocity,
-            "the gradient is scaled by 1 - beta": walk_of_averages,
-            "this looks one step ahead": walk_looking_ahead,
-            "w moves by the velocity of the step before": walk_before_the_velocity,
-            "the velocity never fades": walk_that_never_forgets,
-            "beta fades the old velocity, not the gradient.": walk_with_beta_misplaced,
-            "this walks uphill": walk_uphill,
-            "one step too few.": walk_one_too_few,
-            "one step too many.": walk_one_too_many,
-            "the start was changed": walk_that_moves_the_start,
-            "one number per weight has shape [2], not [7, 2].": walk_that_returns_all,
-            "velocity <- beta * velocity + gradient": walk_that_forgets_at_once,
+            "this pair needs 18 steps: it still swings across the valley. Try less": (1.5, 0.6),
+            "it still swings across the valley. Try a lower rate.": (1.02, 0.03),
+            "this pair needs 43 steps: it is still on its way along the valley.": (0.95, 0),
+            "it has overshot along the valley. Try less momentum.": (1.0, 0.85),
+            "rates from 1.5 · 2/L on diverge; yours is 1.5 · 2/L.": (1.5, 0.5),
+            "give the rate in units of 2/L.": (1.2 * 32.5, 0.55),
+            "more than 150 steps": (0.1, 0.0),
+            "the momentum must be at least 0 and below 1, not 1.": (1.2, 1),
+            "the rate must be above 0, not -1.2.": (-1.2, 0.5),
+            "two numbers are wanted, the rate and the momentum, not 1.2.": 1.2,
+            "a number is wanted, not 'half'.": (1.2, "half"),
         },
     ),
     Gallery(
@@ -303,11 +237,30 @@ GALLERIES = [
 )
 
 
-def test_the_rate_of_four_is_two_over_the_largest_eigenvalue():
-    grey = photograph("flower").double() - photograph("flower").double().mean()
-    centre, parts = grey[1:-1, 1:-1], (grey[1:-1, :-2], grey[:-2, 1:-1])
-    parts += grey[1:-1, 2:], grey[2:, 1:-1]
-    second = torch.tensor([[2 * float((a * b).mean()) for a in parts] for b in parts])
-    assert centre.shape == parts[3].shape
-    largest = float(torch.linalg.eigvalsh(second)[-1])
-    assert math.isclose(largest_rate_of_four(), 2 / largest, rel_tol=1e-5)
+def test_the_rate_of_four_is_that_of_power_iteration():
+    sides = FLOWER[1:-1, :-2], FLOWER[:-2, 1:-1], FLOWER[1:-1, 2:], FLOWER[2:, 1:-1]
+    neighbours = torch.stack([side.flatten() for side in sides], dim=1)
+    pixels, start = FLOWER[1:-1, 1:-1].flatten(), torch.zeros(4, dtype=torch.float64)
+    measured = largest_stable_rate(lambda w: ((pixels - neighbours @ w) ** 2).mean(), start)
+    assert math.isclose(p01.largest_rate_of_four(), measured, rel_tol=1e-5)
+
+
+def test_a_frame_around_the_photograph_is_found_out():
+    verdict = check("largest_rate_of_four", rate_with_a_frame())
+    assert verdict.right is False and "leave it out" in verdict.sentence
+
+
+def test_steps_on_the_bowl_are_those_of_a_walk_on_the_photograph():
+    grey = photograph("chelsea").double() - photograph("chelsea").double().mean()
+    neighbours = torch.stack([grey[1:, :-1].flatten(), grey[:-1, 1:].flatten()], dim=1)
+    few, pixels = neighbours, grey[1:, 1:].flatten()
+    start = torch.tensor([-0.5, 1.0], dtype=torch.float64)
+
+    def loss(w):
+        return ((pixels - few @ w) ** 2).mean()
+
+    rate = 1.2 * p01.limit_of(few, pixels)
+    losses = gradient_descent(loss, start, rate, 30, 0.55).losses
+    bowl = p01.bowl_of("chelsea")
+    needed = int((losses > 1.01 * bowl[1]).nonzero().max()) + 1
+    assert needed == p01.steps_of(bowl, 1.2, 0.55) <= p01.MOST_STEPS

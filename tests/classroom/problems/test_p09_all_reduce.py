@@ -11,6 +11,7 @@ from course.classroom.problems.p09_all_reduce import (
     pass_the_sums_on_wrongly,
     sum_over_nodes,
     sum_round_the_ring,
+    whole,
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from tests.classroom.gallery import Gallery, gallery_tests
@@ -127,6 +128,27 @@ def whole_vectors_in_order(comm, x):
             outs[(comm.rank - step) % comm.size], right, outs[(left - step) % comm.size], left
         )
     x.copy_(sum(outs))
+
+
+def doubling_on_one_rank_too_few(comm, x):
+    """One rank more than need be stays out: of 8 ranks 4 do the work, in two turns of guests."""
+    inner = 1 << max(0, (comm.size - 1).bit_length() - 1)
+    theirs, guest = torch.empty_like(x), comm.rank + inner
+    if comm.rank >= inner:
+        comm.send(x, comm.rank - inner)
+        return comm.recv(x, comm.rank - inner)
+    if guest < comm.size:
+        comm.recv(theirs, guest)
+        x += theirs
+    for half in x.tensor_split(2):
+        distance = 1
+        while distance < inner:
+            landing = torch.empty_like(half)
+            comm.exchange(half, comm.rank ^ distance, landing, comm.rank ^ distance)
+            half += landing
+            distance *= 2
+    if guest < comm.size:
+        comm.send(x, guest)
 
 
 def sum_into_another(comm, x):
@@ -439,11 +461,31 @@ GALLERIES = [
             "bytes are wanted, not megabytes.": 0.465,
             "bytes are wanted, not kilobytes.": 465,
             "bytes are wanted, and that is bits: 10 Gb/s are 1.25 GB/s.": 3_722_449,
+            "8 times too few: 10 Gb/s are 1.25 GB/s, so bits became bytes twice.": 58_163,
             "the ring goes round twice: 2(p - 1) steps.": 212_245,
             "that is halving-doubling's 2 lg p steps.": 40_816,
             "that is alpha / beta: now count steps and bytes.": 25_000,
             "with 1e+06 bytes doubling takes 4100 µs and the ring 2790 µs": 1_000_000,
             "a number is wanted, not '0.47 MB'.": "0.47 MB",
+        },
+    ),
+    Gallery(
+        "halving_doubling_ms",
+        ...,
+        [0.265, 0.2651, torch.tensor(0.265)],
+        {
+            "milliseconds are wanted, not seconds.": 265e-6,
+            "milliseconds are wanted, not microseconds.": 265,
+            "that is the ring's time: halving-doubling has 2 lg p steps.": 0.385,
+            "halving-doubling goes there and back: 2 lg p steps.": 0.22,
+            "that is recursive doubling; halving-doubling sends 2(p - 1)/p of x.": 0.345,
+            "the 0.21 ms are 2(p - 1) = 14 latencies of the ring, not one.": 1.435,
+            "the ring goes round twice: the 0.21 ms are 14 latencies, not 7.": 0.355,
+            "of 80 MB the ring sends 2(p - 1)/p from each rank": 0.09 + 0.30625,
+            "these are the bytes alone: there are 2 lg p latencies, too.": 0.175,
+            "these are the latencies alone: there are bytes, too.": 0.09,
+            "with 0.5 ms, after 6 latencies of 15 µs 0.41 ms would be left": 0.5,
+            "a number is wanted, not '0.265 ms'.": "0.265 ms",
         },
     ),
     Gallery(
@@ -466,6 +508,9 @@ GALLERIES = [
             ),
             "the sums of ranks 0 and 1 differ in their last bits.": round_in_whole_vectors,
             "8 imagined ranks took as long as 7 messages of x": whole_vectors_in_order,
+            "8 imagined ranks took as long as 5 messages of x one after another": (
+                doubling_on_one_rank_too_few
+            ),
             "x itself has to change: do not return another tensor.": sum_into_another,
             "on 3 ranks, element 0 of rank 0 is the mean, not the sum.": mean_instead,
             "all_reduce does the work for you here: build it from messages.": from_the_library,
@@ -541,3 +586,7 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_a_time_between_two_numbers_of_messages_is_told_as_that():
+    assert [whole(steps) for steps in (6.0, 6.2, 5.999)] == ["6", "6 to 7", "6"]
