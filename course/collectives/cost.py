@@ -223,7 +223,7 @@ def inside_by_memory(nodes, elements: int, element_bytes: int) -> Cost:
     """
     rings, nbytes = ranks_by_node(nodes), elements * element_bytes
     widest, count = max(map(len, rings)), min(map(len, rings))
-    nothing, half = [0] * len(nodes), NODE_MEMORY_BYTES // 2 - HEADER_BYTES
+    nothing, half = [0] * len(nodes), (NODE_MEMORY_BYTES - HEADER_BYTES) // 2
     if widest == 1 or not elements:
         return Cost(0, nothing, nothing, 0)
     copied = nbytes * (2 if widest > count else (2 * count - 1) / count)

@@ -14,7 +14,7 @@ from course.collectives.ring import ring_all_reduce, ring_steps, run_ring
 from course.comm.errors import CommMismatch, differing
 from course.comm.tensors import CODES, DTYPES, describe
 
-HEADER_BYTES = 16  # dtype and length of what a rank reduces
+HEADER_BYTES = 64  # dtype and length of what a rank reduces, in a cache line of their own
 
 
 def ranks_by_node(nodes) -> list[list[int]]:
@@ -80,11 +80,11 @@ class SharedMemory:
         self.comm, self.ring, self.barrier, self.rounds = comm, ring, memory.barrier, 0
         self.owners = [owner(ring, number) for number in range(len(chunks))]
         dtype, buffers = chunks[0].dtype, memory.buffers
-        self.halves = {rank: buffers[rank].view(2, -1).view(dtype) for rank in ring}
-        self.headers = {rank: buffers[rank][-HEADER_BYTES:].view(torch.int64) for rank in ring}
+        halves = {rank: buffers[rank][:-HEADER_BYTES].view(2, -1) for rank in ring}
+        self.halves = {rank: half.view(dtype) for rank, half in halves.items()}
+        self.headers = {rank: buffers[rank][-HEADER_BYTES:].view(torch.int64)[:2] for rank in ring}
         self.header = torch.tensor([CODES[dtype], sum(map(len, chunks))])
-        room = self.halves[comm.rank].shape[1] - HEADER_BYTES // dtype.itemsize
-        self.length = room // len(chunks)
+        self.length = self.halves[comm.rank].shape[1] // len(chunks)
         cut = [chunk.split(self.length) for chunk in chunks] if len(ring) > 1 else []
         self.pieces = [list(enumerate(row)) for row in zip_longest(*cut, fillvalue=chunks[0][:0])]
 

@@ -16,7 +16,8 @@ from course.comm.tensors import DTYPES, describe
 from course.comm.trace import Meter
 
 BACKGROUND = "background"  # a step of the path by which a group came to be
-NODE_MEMORY_BYTES = 8 << 20  # that a rank can write for the others of its node
+# That a rank can write for the others of its node: two halves of 4 MB, and a line for a header.
+NODE_MEMORY_BYTES = (8 << 20) + 64
 
 
 class Envelope(NamedTuple):
