@@ -303,6 +303,7 @@ def split_by_what_is_equal(comm):
         shared = each.node_memory() is not None
         wrong = told(each.recv, torch.zeros(1), 2) if comm.rank == 1 else told(each.barrier)
         groups.append((each.size, shared, "rank 1 is in recv from rank 2" in wrong))
+    comm.barrier()  # who returns first would be what the others are told of
     return groups, group.name
 
 
