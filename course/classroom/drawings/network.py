@@ -12,12 +12,12 @@ RADIUS = 0.24  # of a unit
 THICKEST = 3.2  # points, the edge whose number is largest
 
 
-def draw(units, edges, title, *, layers=(), notes=(), backward=False, axes=None):
+def draw(units, edges, title, *, layers=(), back=(), axes=None):
     """Layers of `units` [count] each, from left to right, and between two of them `edges`
-    [count before, count behind]; arrows point left where it goes `backward`.  Returns the axes.
+    [count before, count behind]; `layers` names them.  Returns the axes.
 
-    `layers` names them; `notes` [count] stand beside the units of the last one.  Positive edges are
-    solid, negative ones dashed, and the larger the number, the thicker.
+    `back` has, for each layer, what comes back to its units, or nothing: it stands below them, and
+    arrows point left.  Positive edges are solid, negative ones dashed; larger ones are thicker.
     """
     axes = axes or panels(1, width=7.6, height=4.2)[0]
     at = [places(column, len(row)) for column, row in enumerate(units)]
@@ -25,16 +25,16 @@ def draw(units, edges, title, *, layers=(), notes=(), backward=False, axes=None)
     for before, behind, table in zip(at[:-1], at[1:], edges, strict=True):
         share = spot(before, behind)
         for i, j in np.ndindex(np.shape(table)):
-            ends = (behind[j], before[i]) if backward else (before[i], behind[j])
+            ends = (behind[j], before[i]) if len(back) else (before[i], behind[j])
             _edge(axes, *ends, float(table[i][j]), scale)
             _label(axes, before[i] + share * (behind[j] - before[i]), table[i][j])
-    for number, (row, points) in enumerate(zip(units, at, strict=True)):
-        _layer(axes, row, points, layers[number] if number < len(layers) else "")
-    for point, note in zip(at[-1], notes, strict=False):
-        axes.text(point[0] + 1.5 * RADIUS, point[1], note, va="center", fontsize=10)
+    for row, points, name in zip(units, at, [*layers, *[""] * len(at)], strict=False):
+        _layer(axes, row, points, name)
+    for slopes, points in zip(back, at, strict=False):
+        for slope, (x, y) in zip(slopes, points, strict=len(slopes) > 0):
+            _label(axes, (x, y - 1.5 * RADIUS), slope, "g = ")
     tallest = max(map(len, units)) / 2
-    right = at[-1][0][0] + (1.5 if len(notes) else 0.6)
-    axes.set(xlim=(-0.6, right), ylim=(-tallest, tallest + 0.45), aspect="equal")
+    axes.set(xlim=(-0.6, at[-1][0][0] + 0.6), ylim=(-tallest, tallest + 0.45), aspect="equal")
     named(axes, title, "", "").set_axis_off()
     return axes
 
@@ -68,9 +68,11 @@ def _edge(axes, start, end, number, scale):
     axes.annotate("", end - along, start + along, arrowprops=looks | {"shrinkA": 0, "shrinkB": 0})
 
 
-def _label(axes, place, number):
+def _label(axes, place, number, name=""):
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-    axes.text(*place, shown(number), ha="center", va="center", fontsize=10, bbox=box, zorder=5)
+    axes.text(
+        *place, name + shown(number), ha="center", va="center", fontsize=10, bbox=box, zorder=5
+    )
 
 
 def _layer(axes, row, points, name):

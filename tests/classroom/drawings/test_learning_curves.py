@@ -1,5 +1,7 @@
 """Losses are told apart by dashes and markers, named at their ends, and the lowest has a ring."""
 
+import itertools
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,3 +47,11 @@ def test_a_line_that_leaves_the_picture_is_named_where_it_was_last_seen():
 
 def test_no_epoch_is_marked_behind_the_last():
     assert max(drawn().get_xticks()) <= 4
+
+
+def test_names_of_lines_that_end_together_do_not_touch():
+    close = {"training": [2.0, 1.0, 0.50], "validation": [2.0, 1.0, 0.51], "test": [2.0, 1.0, 0.5]}
+    axes = learning_curves.draw(close, "a title", limits=(0.01, 10))
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

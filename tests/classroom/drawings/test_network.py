@@ -43,13 +43,18 @@ def test_every_unit_and_every_edge_has_its_number():
     )
 
 
-def test_layers_have_names_and_the_last_one_notes():
-    words = [t.get_text() for t in texts(drawn(layers=("a", "b", "c"), notes=("one", "two")))]
-    assert {"a", "b", "c", "one", "two"} <= set(words)
+def test_layers_have_names_and_what_comes_back_stands_below_its_unit():
+    axes = drawn(layers=("a", "b", "c"), back=((), (-0.3, 0.5625), (-0.75, 0.75)))
+    at = {text.get_text(): text.get_position() for text in texts(axes)}
+    assert {"a", "b", "c"} <= set(at)
+    assert at["g = −0.3"][0] == at["b"][0] and at["g = −0.75"][0] == at["c"][0]
+    assert at["g = 0.75"][1] < at["1.1"][1] < at["g = −0.75"][1]
 
 
 def test_no_number_covers_another():
-    boxes = [text.get_window_extent() for text in texts(drawn(layers=("a", "b", "c")))]
+    back = (), (-0.3, 0.5625), (-0.75, 0.75)
+    shown = texts(drawn(layers=("a", "b", "c"), back=back))
+    boxes = [text.get_window_extent() for text in shown]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
@@ -63,7 +68,7 @@ def test_no_two_edges_have_their_numbers_in_one_place(before, behind):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_arrows_point_where_the_numbers_go(backward):
-    lines = arrows(drawn(backward=backward))
+    lines = arrows(drawn(back=((), H, S) if backward else ()))
     assert len(lines) == 10
     assert all((begin[0] > end[0]) == backward for begin, end, _ in lines)
 
