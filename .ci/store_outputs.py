@@ -35,7 +35,8 @@ def run(path: Path):
     with tempfile.TemporaryDirectory() as ledgers:
         os.environ["COURSE_PROGRESS"] = f"{ledgers}/progress.json"
         client.execute()
-    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    quoted = {key: notebook.metadata[key] for key in ("quoted",) if key in notebook.metadata}
+    notebook.metadata = quoted | {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)
@@ -58,7 +59,7 @@ def store(notebook, path: Path):
 
 
 def main(names: list[str]) -> int:
-    paths = [Path(name) for name in names] or sorted(Path("notebooks").glob("*.ipynb"))
+    paths = [Path(name) for name in names] or sorted(Path("notebooks").glob("[0-9]*.ipynb"))
     failed = 0
     for number, path in enumerate(paths, 1):
         print(f"[{number}/{len(paths)}] {path}", flush=True)

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=180",
          "--maxfail=5", "--color=no")  # fmt: skip
 IGNORED = "nbval-ignore-output"
+MOVE_SLIDERS = Path(__file__).with_name("move_sliders.py")
 SHARE_COMPARED = 0.6
 
 # A command that fails behind a bare `!` or one of these leaves its cell green.
@@ -38,11 +39,21 @@ def is_compared(cell):
     return IGNORED not in cell["metadata"].get("tags", [])
 
 
+def with_moved_sliders(path, folder):
+    """A copy of a notebook in `folder` whose last cell moves every slider."""
+    book, copy = json.loads(path.read_text()), folder / path.name
+    last = {"cell_type": "code", "id": "sliders", "metadata": {"tags": [IGNORED]}, "outputs": [],
+            "execution_count": None, "source": MOVE_SLIDERS.read_text()}  # fmt: skip
+    copy.write_text(json.dumps(book | {"cells": [*book["cells"], last]}))
+    return copy
+
+
 @each_notebook
 @pytest.mark.timeout(900)
-def test_every_stored_output_comes_again(path, tmp_path):
+def test_every_stored_output_comes_again_and_sliders_move(path, tmp_path):
     own_ledger = os.environ | {"COURSE_PROGRESS": str(tmp_path / "progress.json")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NBVAL, path]
+    copy = with_moved_sliders(path, tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NBVAL, copy]
     done = subprocess.run(command, cwd=ROOT, env=own_ledger, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
 

@@ -157,10 +157,13 @@ def valley(loss, across, up, paths, title, x, y, axes=None):
 
 def timeline(events, messages, title, axes=None):
     """A row for each rank of a trace, a bar for each of its sends and receives, from when it began
-    to wait until it went on, and an arrow for each message. Returns the axes.
+    to wait until it went on, grey where it did its own work, and an arrow for each message.
+    Returns the axes.
     """
     ranks, begin = 1 + max(event.rank for event in events), min(event.start for event in events)
     axes = axes or panels(1, height=1.2 + 0.45 * ranks)[0]
+    ends = [max(e.end for e in events if e.rank == rank) - begin for rank in range(ranks)]
+    axes.barh(range(ranks), ends, 0.5, label="its own work", color="0.85")
     for operation, colour in zip(("send", "recv"), COLOURS, strict=False):
         shown = [event for event in events if event.operation == operation]
         starts, lengths = zip(*[(e.start - begin, e.end - e.start) for e in shown], strict=True)

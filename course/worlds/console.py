@@ -22,7 +22,7 @@ class LineBuffer:
 
     def __init__(self, prefix: str):
         self.prefix, self.fresh, self.rewriting = prefix, True, False
-        self.held, self.room, self.left_out = [], LINE_CHARACTERS, 0  # of a line that has no end
+        self.held, self.left_out = "", 0  # of a line that has no end
         self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def feed(self, data: bytes) -> str:
@@ -31,42 +31,30 @@ class LineBuffer:
         self.rewriting = self.rewriting or "\r" in text
         if self.rewriting:
             return self._marked(self._release() + text, data)
-        end = text.rfind("\n") + 1 if data else len(text)
-        complete, begun = text[:end], text[end:]
-        if complete or not data:
-            first, *others = complete.split("\n")
-            self._hold(first)
-            complete = "\n".join([self._release(), *map(cut, others)])
+        *lines, begun = text.split("\n")
+        shown = "".join([self._release(line) + "\n" for line in lines])
         self._hold(begun)
-        return self._marked(complete, data)
+        return self._marked(shown if data else shown + self._release(), data)
+
+    def _hold(self, text):
+        self.left_out += max(0, len(self.held) + len(text) - LINE_CHARACTERS)
+        self.held = (self.held + text)[:LINE_CHARACTERS]
+
+    def _release(self, end=""):
+        """The line that was held, with its end."""
+        self._hold(end)
+        text = self.held + left_out(self.left_out, "character")
+        self.held, self.left_out = "", 0
+        return text
 
     def _marked(self, text, data):
         """The text with its rank in front of each line."""
-        shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)
-        if text and text[0] not in "\r\n" and self.fresh:
-            shown = self.prefix + shown
-        if text:
-            self.fresh = text[-1] in "\r\n"
-            self.rewriting = self.rewriting and text[-1] != "\n"
+        text = ("\r" if self.fresh else ".") + text  # as if that had come before
+        self.fresh, self.rewriting = text[-1] in "\r\n", self.rewriting and text[-1] != "\n"
+        shown = re.sub(r"[\r\n](?=[^\r\n])", lambda end: end[0] + self.prefix, text)[1:]
         if not data and not self.fresh:
             shown, self.fresh = shown + "\n", True
         return shown
-
-    def _hold(self, text):
-        if self.room:
-            self.held.append(text[: self.room])
-        self.left_out += max(0, len(text) - self.room)
-        self.room = max(0, self.room - len(text))
-
-    def _release(self):
-        text = "".join(self.held) + left_out(self.left_out, "character")
-        self.held, self.room, self.left_out = [], LINE_CHARACTERS, 0
-        return text
-
-
-def cut(line: str) -> str:
-    """The beginning of a line, if it is long."""
-    return line[:LINE_CHARACTERS] + left_out(len(line) - LINE_CHARACTERS, "character")
 
 
 def left_out(count: int, what: str) -> str:

@@ -4,10 +4,20 @@ values = run(fn, 4, ...)        fn(comm, ...) on each of four ranks; their value
 """
 
 from numbers import Real
+from typing import Protocol, runtime_checkable
 
 from course.comm.trace import Trace
 from course.worlds.local.world import processes
 from course.worlds.pickling import pack
+
+
+@runtime_checkable
+class World(Protocol):
+    """Where ranks live, as `on` names it: makes them, supervises them, and ends them."""
+
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
+        """The values of a packed call on `ranks` ranks; options and errors are those of `run`."""
+        ...
 
 
 def run(
@@ -47,6 +57,6 @@ def _refusal(ranks, world, trace, bounds, switches):
     for name, value in switches.items():
         if not isinstance(value, bool):
             return f"{name} is True or False, not {value!r}"
-    if isinstance(world, type) or not hasattr(world, "run"):
+    if isinstance(world, type) or not isinstance(world, World):
         return f"on must be a world such as processes(), not {world!r}"
     return None

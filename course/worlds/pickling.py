@@ -28,6 +28,7 @@ class Failure(NamedTuple):
     when: float  # seconds since 1970, which the ranks of several machines can compare
     severity: int  # of causes: what the program did, ranks that disagree, time-outs, lost peers
     sentence: str
+    stack: tuple = ()  # where it was raised, outermost first, as (file, line, function)
     trace: bytes = None
     exception: bytes = None
 
@@ -37,25 +38,18 @@ class Failure(NamedTuple):
         trace = traceback.TracebackException.from_exception(error, lookup_lines=False)
         inside = OURS if isinstance(error, CommError) else RANK
         trace.stack[:] = [f for f in trace.stack if not f.filename.startswith(inside)]
+        stack = tuple((f.filename, f.lineno, f.name) for f in trace.stack)
         severity = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
         sentence = shortened(f"{type(error).__name__}: {trace}", SENTENCE_CHARACTERS)
         _name_classes(trace)
         packed = (_or_none(thing) for thing in (trace, error))
-        return cls(rank, time.time(), severity, sentence, *packed)
-
-    def stack(self) -> list:
-        """Where it was raised, outermost first, as (file, line, function)."""
-        trace = unpack_or(None, self.trace)
-        return (
-            [(frame.filename, frame.lineno, frame.name) for frame in trace.stack] if trace else []
-        )
+        return cls(rank, time.time(), severity, sentence, stack, *packed)
 
     def text(self) -> str:
         """Its traceback, source lines of cells included; the sentence alone if there is none."""
-        trace = unpack_or(None, self.trace)
-        if trace is None:
-            return self.sentence
-        return shortened("".join(trace.format()).rstrip(), TRACEBACK_CHARACTERS)
+        trace = unpack_or_none(self.trace)
+        text = self.sentence if trace is None else "".join(trace.format()).rstrip()
+        return shortened(text, TRACEBACK_CHARACTERS)
 
 
 def shortened(text: str, most: int) -> str:
@@ -99,12 +93,12 @@ def unpack(data: bytes):
         raise ValueError(shortened(message, SENTENCE_CHARACTERS)) from error
 
 
-def unpack_or(default, data: bytes):
-    """What a failure made into bytes; `default` if that is nothing, or cannot be had here."""
+def unpack_or_none(data: bytes):
+    """What a failure made into bytes; None if that is nothing, or cannot be had here."""
     try:
-        return default if data is None else unpack(data)
+        return data and unpack(data)
     except ValueError:
-        return default
+        return None
 
 
 def pack(fn, args, kwargs) -> bytes:

@@ -11,7 +11,7 @@ import time
 from course.comm.errors import CommError, PeerLost, listed
 from course.worlds.console import Printer
 from course.worlds.cores import threads
-from course.worlds.pickling import CONSEQUENCES, Failure, unpack, unpack_or
+from course.worlds.pickling import CONSEQUENCES, Failure, pack, unpack, unpack_or_none
 
 GRACE_S = 1.0  # after a first failure, for the other ranks to say what it did to them
 START_S = 60.0  # for all ranks to have begun, torch read from a slow disk included
@@ -79,11 +79,9 @@ class Supervisor:
         for rank, kind, value in sorted(news, key=lambda entry: entry[1] == "ended"):
             if kind in ("out", "err"):
                 self.printer.show(rank, kind, value)
-            elif kind == "result":
-                self.results[rank], events = value
-                self.events += events
-            elif kind == "failure":
-                self.failures[rank], events = value
+            elif kind in ("result", "failure"):
+                said = self.results if kind == "result" else self.failures
+                said[rank], events = value
                 self.events += events
             elif kind == "started":
                 self.started.add(rank)
@@ -114,10 +112,8 @@ class Supervisor:
             try:
                 values[rank] = unpack(packed)
             except ValueError as error:
-                failure = Failure.of(rank, error)
-                sentence = f"what it returned {error}"
-                behind = {"when": math.inf, "sentence": sentence, "severity": LAST, "trace": None}
-                self.failures[rank] = failure._replace(**behind)
+                sentence, exception = f"what it returned {error}", Failure.of(rank, error).exception
+                self.failures[rank] = Failure(rank, math.inf, LAST, sentence, exception=exception)
         return values
 
     def error(self, said) -> RankError:
@@ -127,10 +123,8 @@ class Supervisor:
         if first.trace:
             message += textwrap.indent(first.text(), "  ") + "\n\n"
         message += "\n".join(self.progress(but=first.rank))
-        exception, stack = unpack_or(None, first.exception), first.stack()
-        return RankError(
-            message.rstrip(), rank=first.rank, exception=exception, stack=stack, **said
-        )
+        where = {"exception": unpack_or_none(first.exception), "stack": list(first.stack)}
+        return RankError(message.rstrip(), rank=first.rank, **where, **said)
 
     def progress(self, but=None):
         """A sentence for each rank that has failed, but one, and for each that still runs."""
@@ -142,16 +136,18 @@ class Supervisor:
 
 
 def supervise(
-    workers, call: bytes, world: bytes, ranks: int, *, trace, live, limit=None, grace_s=GRACE_S
-) -> list:
-    """The values of a packed call on the ranks of `workers`, each of which joins the `world` first,
-    by a packed call that makes its communicator.  Raises RankError, and CommError if ranks cannot
-    start."""
+    workers, call: bytes, ranks: int, join, place: dict, *,
+    timeout, limit, checked, trace, live, grace_s=GRACE_S,
+) -> list:  # fmt: skip
+    """The values of a packed call on `ranks` ranks of `workers`, each of which joins its world
+    first: `join(rank, fds, timeout=, checked=, **place)` makes its communicator of the open files
+    that it has.  Raises RankError, and CommError if ranks cannot start."""
     __tracebackhide__ = True
-    job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
     supervisor = Supervisor(ranks, Printer(ranks, live))
     try:
-        workers.start([job] * ranks)
+        world = pack(join, (), place | {"timeout": timeout, "checked": checked})
+        job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
+        workers.start(job, ranks)
         supervisor.until_settled(workers, grace_s, limit)
     except KeyboardInterrupt:
         supervisor.locate(workers)

@@ -46,7 +46,9 @@ def test_the_core_path_has_12_notebooks():
 
 
 def test_what_is_said_to_be_written_is_there_and_nothing_else():
-    assert [n.file for n in BOOK if n.written] == sorted(p.name for p in FOLDER.glob("*.ipynb"))
+    assert [n.file for n in BOOK if n.written] == sorted(
+        p.name for p in FOLDER.glob("[0-9]*.ipynb")
+    )
 
 
 @pytest.mark.parametrize("notebook", [n for n in BOOK if n.written], ids=lambda n: n.name)

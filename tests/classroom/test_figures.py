@@ -122,7 +122,9 @@ def test_a_timeline_has_a_row_for_each_rank_and_an_arrow_for_each_message():
     axes = figures.timeline(events, [Message(1, 0, 1, 0, 8, 10.0, 11.0)], "one waits")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
     bars = [(bar.get_x(), bar.get_width(), bar.get_y() + 0.25) for bar in axes.patches]
-    assert bars == [(1.0, 0.5, 0.0), (0.0, 2.0, 1.0)]
+    assert bars == [(0.0, 3.0, 0.0), (0.0, 2.0, 1.0), (1.0, 0.5, 0.0), (0.0, 2.0, 1.0)]
+    named = [text.get_text() for text in axes.get_legend().texts]
+    assert named == ["its own work", "in send", "in recv"]
     (arrow,) = axes.texts
     assert (arrow.xy, arrow.xyann) == ((2.0, 1), (1.0, 0))
     assert axes.get_xlabel() and axes.get_title(loc="left") == "one waits"

@@ -10,7 +10,7 @@ from tests.collectives.serial import reduced, values
 from tests.worlds.simulator.clusters import switched
 
 EVERY = (*ALGORITHMS, "native", "auto")
-PRIME = 1_500_007  # of float32: longer than a lane, several segments to a chunk
+PRIME = 1_500_007  # of float32: longer than a ring in memory, several segments to a chunk
 
 
 def in_segments(comm, algorithm, lengths):

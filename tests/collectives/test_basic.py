@@ -14,7 +14,10 @@ from tests.collectives.serial import FLOATS, MEANINGFUL
 EMPTY, ONE, FEW, PRIME, EVEN = [(0,)], [(1,)], [(2,)], [(13,)], [(4, 6)]
 NO_AXES, UNEVEN = [()], [(3,), (0,), (2, 2), (), (5,)]
 SHAPES = (EMPTY, ONE, FEW, PRIME, EVEN, NO_AXES, UNEVEN)
-LARGE = [(600_011,), (600_013,)]  # of float64: longer than a lane, and than any socket's buffer
+LARGE = [
+    (600_011,),
+    (600_013,),
+]  # of float64: longer than a ring in memory, and than any socket's buffer
 LONG = [(150_001,)]  # of float32: longer than most sockets' buffers
 
 

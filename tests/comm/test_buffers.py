@@ -10,7 +10,7 @@ from course.comm.buffers import overlap
 from course.worlds import RankError, processes, run
 from tests.worlds.simulator.clusters import switched
 
-WORLDS = {"lanes": processes(), "sockets": processes(nodes=(0, 1)), "imagined": switched(2)}
+WORLDS = {"shm": processes(), "sockets": processes(nodes=(0, 1)), "imagined": switched(2)}
 SEND = r"send to rank 1 \(float32 \[\d+\], tag 0\)"
 RECV = r"recv from rank 1 \(float32 \[\d+\], tag {}\)"
 

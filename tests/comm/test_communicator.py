@@ -9,15 +9,13 @@ from course.collectives import all_reduce, all_to_all, gather, scatter
 from course.comm import ANY, CommError
 from course.comm.tensors import DTYPES
 from course.worlds import run
+from course.worlds.sockets.receiving import SHORT_BYTES
+from course.worlds.sockets.sending import SHM_FROM_BYTES
+from course.worlds.sockets.shm_ring import RING_BYTES
 
-SHORT, LANE_FROM, LANE = (
-    64 * 1024,
-    128 * 1024,
-    4 << 20,
-)  # bytes at which the way of a message changes
-SIZES = [0, 1, 2, 7, 101, SHORT // 8 - 1, SHORT // 8 + 1, LANE_FROM // 8 - 1, LANE_FROM // 8,
-         LANE // 8, LANE // 8 + 1, 700_001]  # fmt: skip
-LARGE = 700_001  # doubles: more than any socket buffer, and than a lane
+LARGE = 700_001  # doubles: more than any socket buffer, and than a ring in memory
+SIZES = [0, 1, 2, 7, 101, SHORT_BYTES // 8 - 1, SHORT_BYTES // 8 + 1, SHM_FROM_BYTES // 8 - 1,
+         SHM_FROM_BYTES // 8, RING_BYTES // 8, RING_BYTES // 8 + 1, LARGE]  # fmt: skip
 
 VIEWS = {
     "the whole": lambda parent: parent,
@@ -184,7 +182,7 @@ def test_all_messages_may_be_under_way_at_once(on):
 
 
 def small_and_large_in_turn(comm):
-    sizes = [3, LARGE, 5, LANE_FROM // 8, 1, LARGE // 3, 0, SHORT // 8 + 1] * 2
+    sizes = [3, LARGE, 5, SHM_FROM_BYTES // 8, 1, LARGE // 3, 0, SHORT_BYTES // 8 + 1] * 2
     if comm.rank == 0:
         for handle in [comm.isend(ramp(i, size), 1) for i, size in enumerate(sizes)]:
             handle.wait()

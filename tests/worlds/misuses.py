@@ -19,7 +19,7 @@ from course.comm import ANY, CommError
 from course.comm.errors import listed
 
 RANKS = 3
-LARGE = 600_011  # of float32: longer than any socket's buffer, and sent by lane
+LARGE = 600_011  # of float32: longer than any socket's buffer, and sent by memory
 
 
 class Misuse(NamedTuple):
@@ -414,7 +414,7 @@ ENDS = {  # what ends a rank, and what is said of it
     "fail": ("ArithmeticError: enough", ()),
     "leave": ("SystemExit: 3", ()),
     "drop": ("PeerLost: rank {} exited with status 3 before its function had returned",
-             ("lanes", "sockets", "hosts")),
+             ("shm", "sockets", "hosts")),
 }  # fmt: skip
 
 
@@ -489,7 +489,7 @@ def calls_beside():
 PEERS = ("3", "-1", "None", "'0'", "0.5", "[0]")
 TAGS = ("-1", "2147483648", "None", "'a'", "1.0")
 SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
-WITH_MEMORY = ("lanes", "sockets", "hosts", "mpi")
+WITH_MEMORY = ("shm", "sockets", "hosts", "mpi")
 SENT = {
     "list": "must be a tensor, not list [1.0, 2.0]",
     "number": "must be a tensor, not float 3.5",

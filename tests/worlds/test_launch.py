@@ -346,7 +346,7 @@ def test_who_prints_for_ever_in_a_session_of_its_own_does_not_keep_the_launcher(
     assert gone(ranks_alive())
 
 
-@pytest.mark.parametrize("interrupted", ["reserve", "send"])  # before and after their forks
+@pytest.mark.parametrize("interrupted", ["reserved", "send"])  # before and after their forks
 def test_an_interrupt_while_ranks_start_leaves_none(monkeypatch, interrupted):
     """The first launcher had nobody to stop a workers whose making was interrupted."""
     run(whoami, 2)

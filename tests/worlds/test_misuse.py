@@ -12,7 +12,7 @@ from tests.worlds.misuses import MISUSES, RANKS, act
 from tests.worlds.simulator.clusters import switched
 
 REAL = {
-    "lanes": processes(),
+    "shm": processes(),
     "sockets": processes(nodes=range(RANKS)),
     "hosts": hosts(RANKS),
     "mpi": mpi(),

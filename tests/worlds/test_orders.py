@@ -15,7 +15,7 @@ from tests.collectives.guarded import whole
 
 SEEDS, RANKS = 50, 4
 SHAPES = [(5,), (0,), (2, 3), (), (1,)]
-NODES = {"lanes": (0, 0, 0, 0), "sockets": (0, 1, 2, 3), "both": (0, 1, 0, 1)}
+NODES = {"shm": (0, 0, 0, 0), "sockets": (0, 1, 2, 3), "both": (0, 1, 0, 1)}
 
 
 def late(draw):
@@ -46,7 +46,7 @@ def in_many_orders(comm, seeds):
     return found, len(orders)
 
 
-@pytest.mark.parametrize("nodes, checked", [("lanes", True), ("sockets", False), ("both", False)])
+@pytest.mark.parametrize("nodes, checked", [("shm", True), ("sockets", False), ("both", False)])
 def test_delays_and_orders_of_processes_change_no_value(nodes, checked):
     on = processes(nodes=NODES[nodes])
     results = run(in_many_orders, RANKS, SEEDS, on=on, checked=checked)

@@ -8,7 +8,7 @@ import torch
 
 from course.comm import CommMismatch, CommTimeout, PeerLost
 from course.worlds import RankError, run
-from course.worlds.pickling import Failure, pack, pack_result, unpack, unpack_or
+from course.worlds.pickling import Failure, pack, pack_result, unpack, unpack_or_none
 
 lock = threading.Lock()
 
@@ -121,8 +121,8 @@ def test_causes_come_before_consequences():
 
 
 def test_a_failure_without_a_trace_is_its_sentence():
-    failure = Failure(2, 0.0, 0, "it ended", None, None)
-    assert (failure.text(), failure.stack()) == ("it ended", [])
+    failure = Failure(2, 0.0, 0, "it ended")
+    assert (failure.text(), failure.stack) == ("it ended", ())
 
 
 class Mute(Exception):
@@ -178,10 +178,10 @@ def test_a_traceback_can_be_read_where_its_class_cannot_be_had(monkeypatch):
     assert failure.sentence == "Odd: second"
     assert "helpers_of_mine.Odd: first" in failure.text()
     assert failure.text().endswith("helpers_of_mine.Odd: second")
-    assert [function for *_, function in failure.stack()] == [
+    assert [function for *_, function in failure.stack] == [
         "test_a_traceback_can_be_read_where_its_class_cannot_be_had"
     ]
-    assert unpack_or("nothing", failure.exception) == "nothing"
+    assert unpack_or_none(failure.exception) is None
 
 
 @pytest.mark.parametrize("leaves", [SystemExit, GeneratorExit, RecursionError])

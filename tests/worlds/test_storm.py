@@ -7,7 +7,7 @@ import torch
 
 from course.worlds import processes, run
 
-SIZES = [0, 1, 7, 1000, 20_000, 100_000, 400_000, 1_100_000]  # short, by socket, by lane, longer
+SIZES = [0, 1, 7, 1000, 20_000, 100_000, 400_000, 1_100_000]  # short, by socket, by memory, longer
 
 
 def storm(comm, seed):

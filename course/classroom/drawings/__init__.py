@@ -1,1 +1,1 @@
-"""Drawings that explain: one file for each thing that is drawn, matplotlib axes out."""
+"""Drawings that say how a thing is built, each by a function with the name of its file."""

@@ -25,10 +25,12 @@ import struct
 import sys
 import traceback
 
-RANK = struct.Struct("<i")
+LEADER = -1  # who reports, if not a rank
+RANK = struct.Struct("<ii")  # its number, and that of its peers
 QUIET_S = 0.3  # without a request is a quiet moment
 MOST_FDS = 253  # that one message of a Unix socket carries
 MOST_FILES = 65536
+NOBODY = 0, 0  # has ended, says waitpid
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # of prctl(2)
 NO_PROCESS = "no more processes are allowed here (ulimit -u, or a container's limit): "
 
@@ -73,7 +75,7 @@ def fork(live, run, who) -> int:
     try:
         pid = os.fork()
     except OSError as error:
-        report(run, "refused", f"{who} could not be forked: {NO_PROCESS}{error}")
+        report(run, LEADER, "refused", f"{who} could not be forked: {NO_PROCESS}{error}")
         return 0
     if pid == 0:
         try:
@@ -85,12 +87,12 @@ def fork(live, run, who) -> int:
     return pid
 
 
-def report(run, kind, value):
+def report(run, rank, kind, value):
     """Tell the launcher, if it is there."""
-    from course.worlds.frames import send
+    from course.worlds.framing import send
 
     with contextlib.suppress(OSError):
-        send(run, (kind, value))
+        send(run, (rank, kind, value))
 
 
 def supervise_ranks(run, control, launcher):
@@ -101,7 +103,7 @@ def supervise_ranks(run, control, launcher):
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    report(run, "leader", os.getpid())
+    report(run, LEADER, "started", os.getpid())
     ranks, open_ = {}, True
     while open_:
         ready, _, _ = select.select([run, woken, *launcher], [], [])
@@ -119,13 +121,13 @@ def fork_rank(run, ranks, private) -> bool:
     request, fds, _, _ = socket.recv_fds(run, RANK.size, MOST_FDS)
     if not request:
         return False
-    (rank,), leader = RANK.unpack(request), os.getpid()
+    (rank, peers), leader = RANK.unpack(request), os.getpid()
 
     def live():
         signal.set_wakeup_fd(-1)
         for fd in (run.detach(), *private):
             os.close(fd)
-        become_rank(rank, fds, leader)
+        become_rank(rank, peers, fds, leader)
 
     if pid := fork(live, run, f"rank {rank}"):
         ranks[pid] = rank
@@ -137,13 +139,11 @@ def fork_rank(run, ranks, private) -> bool:
 def reap(ranks, run):
     """Report the ranks that have ended, and end what they started."""
     with contextlib.suppress(ChildProcessError):
-        while ended := os.waitpid(-1, os.WNOHANG)[:2]:
+        while (ended := os.waitpid(-1, os.WNOHANG)) != NOBODY:
             pid, status = ended
-            if not pid:
-                return
             if pid in ranks:  # else an orphan
                 end_group(pid)
-                report(run, "ended", (ranks.pop(pid), status))
+                report(run, ranks.pop(pid), "ended", status)
 
 
 def end_group(pid):
@@ -173,9 +173,9 @@ def children() -> list:
     return [int(pid) for pid in listed.split()]
 
 
-def become_rank(rank, fds, leader):
+def become_rank(rank, peers, fds, leader):
     """In the child: take on the launcher's directory, path and environment, and live as a rank."""
-    from course.worlds.frames import receive
+    from course.worlds.framing import receive
     from course.worlds.local.rank import run_rank
 
     os.setpgid(0, 0)
@@ -186,14 +186,14 @@ def become_rank(rank, fds, leader):
         os.dup2(source, target)
         os.close(source)
     control = socket.socket(fileno=control)
-    surroundings = receive(control)
+    to_peers = [socket.recv_fds(control, 1, 1)[1][0] for _ in range(peers)]
+    job = receive(control)
     os.environ.clear()
-    os.environ.update(surroundings["environment"])
-    sys.path[:] = surroundings["path"]
+    os.environ.update(job["environment"])
+    sys.path[:] = job["path"]
     with contextlib.suppress(OSError):
-        os.chdir(surroundings["directory"])
-    peers = [socket.recv_fds(control, 1, 1)[1][0] for _ in range(surroundings["peers"])]
-    run_rank(rank, control, peers + more, receive(control))
+        os.chdir(job["directory"])
+    run_rank(rank, control, to_peers + more, job)
 
 
 def die_with_parent(parent):

@@ -15,7 +15,7 @@ import cloudpickle
 import numpy
 import torch
 
-from course.worlds.frames import send
+from course.worlds.framing import send
 from course.worlds.pickling import OURS, Failure, pack_result
 
 
@@ -26,7 +26,7 @@ def run_rank(rank, control, fds, job):
     written out, but functions given to `atexit` are not called.
     """
     prepare(rank, job)
-    report = Reporter(control)
+    report = Reporter(rank, control)
     report("started", os.getpid())
     signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", user_stack(frame)))
     comm = None
@@ -80,16 +80,16 @@ def _is_ours(entry):
 
 
 class Reporter:
-    """Sends (kind, value) pairs to the launcher; what a signal's handler says is left out while
+    """Sends (rank, kind, value) to the launcher; what a signal's handler says is left out while
     another is on its way."""
 
-    def __init__(self, control):
-        self.control, self.busy = control, False
+    def __init__(self, rank, control):
+        self.rank, self.control, self.busy = rank, control, False
 
     def __call__(self, kind, value):
         if self.busy:
             return
         self.busy = True
         with contextlib.suppress(OSError):  # the launcher is gone, and this rank soon will be
-            send(self.control, (kind, value))
+            send(self.control, (self.rank, kind, value))
         self.busy = False

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import resource
 import selectors
@@ -11,10 +12,11 @@ import sys
 import time
 
 from course.comm.errors import CommError
-from course.worlds.frames import Inbox, send
+from course.worlds.framing import Inbox, send
 from course.worlds.helper import HelperProgram, Kept, search_path
 from course.worlds.local import fork_server as program
-from course.worlds.sockets.shm_ring import reserve
+from course.worlds.local.fork_server import LEADER
+from course.worlds.sockets.shm_ring import reserved
 
 # Without a name server, torch warns on stderr that it cannot look up names it does not need.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -47,57 +49,44 @@ fork_server = Kept(ForkServer)
 class Workers:
     """The processes of one run.  `poll()` tells what they say, `stop()` ends them all."""
 
+    connected = True  # each to each
+
     def __init__(self):
         self.server = fork_server()
-        self.leader, self.leader_pid, self.refusal = self.server.new_leader(), None, None
+        self.leader, self.refusal = self.server.new_leader(), None
         self.selector = selectors.DefaultSelector()
         self.controls, self.pids = [], {}
-        self._listen(self.leader, None, "leader", Inbox(self.leader))
+        self._listen(self.leader, LEADER, "control", Inbox(self.leader))
 
-    def start(self, jobs: list):
-        """Start a rank for each of `jobs`.  Raises CommError where there cannot be so many."""
-        with enough_files(len(jobs)):
-            memory = reserve(len(jobs))
-            try:
-                for rank in range(len(jobs)):
-                    self._start(rank, [], [] if memory is None else [memory])
-            finally:
-                if memory is not None:
-                    os.close(memory)
-            self._send_jobs(jobs, [dict(os.environ)] * len(jobs), connect=True)
+    def start(self, job: dict, ranks: int):
+        """Start `ranks` ranks to do `job`.  Raises CommError where there cannot be so many."""
+        directory = working_directory()
+        path = [entry or directory for entry in sys.path]
+        where = {"path": path, "directory": directory, "environment": dict(os.environ)}
+        with enough_files(ranks), reserved(ranks) as memory:
+            for rank in range(ranks):
+                self._start(rank, ranks - 1 if self.connected else 0, memory)
+            for pair in itertools.combinations(range(ranks), 2) if self.connected else ():
+                self._connect(*pair)
+        for control in self.controls:
+            with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
+                send(control, job | where)
 
     def pair(self, rank, other):
         """The two ends of a connection between two ranks."""
         return socket.socketpair()
 
-    def _send_jobs(self, jobs, environments, connect=False):
-        """Tell the ranks where they are, connect each to each, and tell them what to do."""
-        directory, peers = working_directory(), len(jobs) - 1 if connect else 0
-        path = [entry or directory for entry in sys.path]
-        where = {"path": path, "directory": directory, "peers": peers}
-        for rank, environment in enumerate(environments):
-            self._tell(rank, where | {"environment": environment})
-        for rank in range(peers + 1):
-            for other in range(rank):
-                for end, owner in zip(self.pair(other, rank), (other, rank)):
-                    with end, contextlib.suppress(OSError):
-                        socket.send_fds(self.controls[owner], [b"."], [end.fileno()])
-        for rank, job in enumerate(jobs):
-            self._tell(rank, job)
+    def _connect(self, *ranks):
+        for end, rank in zip(self.pair(*ranks), ranks):
+            with end, contextlib.suppress(OSError):
+                socket.send_fds(self.controls[rank], [b"."], [end.fileno()])
 
-    def _tell(self, rank, thing):
-        with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
-            send(self.controls[rank], thing)
-
-    def _start(self, rank, sockets, files=()):
-        """Ask the leader for a rank with sockets of its own, and files that stay open here, too."""
-        with contextlib.ExitStack() as theirs:
-            for end in sockets:
-                theirs.callback(end.close)
-            control, far = socket.socketpair()
-            theirs.callback(far.close)
-            self.controls.append(control)
-            self._listen(control, rank, "control", Inbox(control))
+    def _start(self, rank, peers: int, files: list):
+        """Ask the leader for a rank that is to hear of so many peers, and has these open files."""
+        control, far = socket.socketpair()
+        self.controls.append(control)
+        self._listen(control, rank, "control", Inbox(control))
+        with far, contextlib.ExitStack() as theirs:
             fds = [far.fileno()]
             for kind in ("out", "err"):
                 read_end, write_end = os.pipe()
@@ -105,8 +94,7 @@ class Workers:
                 self._listen(read_end, rank, kind)
                 fds.append(write_end)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `poll` says why
-                fds += [end.fileno() for end in sockets]
-                socket.send_fds(self.leader, [program.RANK.pack(rank)], [*fds, *files])
+                socket.send_fds(self.leader, [program.RANK.pack(rank, peers)], fds + files)
 
     def _listen(self, file, rank, kind, inbox=None):
         self.selector.register(file, selectors.EVENT_READ, (rank, kind, inbox))
@@ -124,33 +112,23 @@ class Workers:
     def _poll(self, timeout) -> list:
         said = []
         for key, _ in self.selector.select(timeout):
-            rank, kind, inbox = key.data
-            news = sum(iter(inbox.read, []), []) if inbox else [(kind, read(key.fd))]
-            if inbox.ended if inbox else not news[0][1]:
+            *source, inbox = key.data
+            news = sum(iter(inbox.read, []), []) if inbox else [(*source, read(key.fd))]
+            if inbox.ended if inbox else not news[0][2]:
                 self._close(key.fileobj)
-            if kind == "leader":
-                said += self._of_leader(news)
-            else:
-                said += [(rank, *entry) for entry in news]
-                self.pids |= {entry[0]: entry[2] for entry in said if entry[1] == "started"}
-        return said
-
-    def _of_leader(self, news):
-        """Of what the leader says, the ends of ranks."""
-        for kind, value in news:
-            if kind == "leader":
-                self.leader_pid = value
+            said += news
+        for rank, kind, value in said:
+            if kind == "started":
+                self.pids[rank] = value
             elif kind == "refused":
                 self.refusal = value
-            else:
-                rank, status = value
-                yield rank, kind, status
-        if self.leader not in self.open_files and not self.refusal:
+        if self.leader.fileno() < 0 and not self.refusal:
             self.refusal = self._lost()
+        return [entry for entry in said if entry[0] != LEADER]
 
     def _lost(self) -> str:
         """Why the leader has ended."""
-        if self.leader_pid is not None:
+        if LEADER in self.pids:
             return "the process that held the ranks was ended (out of memory?), and they with it"
         return f"the fork server could start no ranks: {self.server.last_words()}"
 
@@ -188,10 +166,10 @@ class Workers:
 
     def _kill_leader(self):
         """End the leader, and by the kernel's hand its ranks; or the fork server that has none."""
-        if self.leader_pid is None:
-            self.server.close()
+        if LEADER in self.pids:
+            os.kill(self.pids[LEADER], signal.SIGKILL)
         else:
-            os.kill(self.leader_pid, signal.SIGKILL)
+            self.server.close()
 
     @property
     def open_files(self) -> list:

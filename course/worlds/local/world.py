@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 from course.worlds.cores import required_cores
 from course.worlds.local.workers import Workers
-from course.worlds.pickling import pack
 from course.worlds.sockets.connect import connect
 from course.worlds.supervise import GRACE_S, supervise
-
-DEVICES = ("cpu", "cuda", None)
 
 
 class processes(NamedTuple):  # noqa: N801  (it is called like a function)
@@ -29,16 +26,16 @@ class processes(NamedTuple):  # noqa: N801  (it is called like a function)
     oversubscribe: bool = False
     grace_s: float = GRACE_S
 
-    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
+    def run(self, call: bytes, ranks: int, **options) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
-        if self.device not in DEVICES:
-            raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
+        required_device(self.device)
         if not isinstance(self.grace_s, Real) or not self.grace_s >= 0:
             raise ValueError(f"grace_s is a number of seconds, 0 or more, not {self.grace_s!r}")
-        world = {"nodes": self._nodes(ranks), "device": self.device}
-        world = pack(connect, (), world | {"timeout": timeout, "checked": checked})
-        bounds = {"limit": limit, "grace_s": self.grace_s}
-        return supervise(Workers(), call, world, ranks, trace=trace, live=live, **bounds)
+        place, options["grace_s"] = (
+            {"nodes": self._nodes(ranks), "device": self.device},
+            self.grace_s,
+        )
+        return supervise(Workers(), call, ranks, connect, place, **options)
 
     def _nodes(self, ranks) -> list:
         required_cores(ranks, self)
@@ -48,3 +45,9 @@ class processes(NamedTuple):  # noqa: N801  (it is called like a function)
         if len(nodes) != ranks:
             raise ValueError(f"nodes names a machine for {len(nodes)} ranks, but there are {ranks}")
         return nodes
+
+
+def required_device(device):
+    """Raises ValueError for what is no kind of device."""
+    if device not in ("cpu", "cuda", None):
+        raise ValueError(f'device must be "cpu", "cuda" or None, not {device!r}')

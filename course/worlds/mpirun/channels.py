@@ -6,6 +6,7 @@ its own.
 """
 
 import atexit
+import functools
 import os
 import time
 from selectors import EVENT_READ, EVENT_WRITE
@@ -13,7 +14,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from mpi4py import MPI
 
 from course.comm.communicator import Communicator
-from course.worlds.mpirun.mpi_backend import MpiBackend, backoff
+from course.worlds.mpirun.mpi_backend import backoff, native
 from course.worlds.sockets.connect import own_device
 from course.worlds.sockets.polling import interest
 from course.worlds.sockets.stream import INBOX_BYTES, Stream
@@ -133,5 +134,5 @@ def connect(rank, *, device, timeout, checked) -> Communicator:
     transport = SocketTransport(
         rank, streams, poller, device=device, timeout=timeout, checked=checked
     )
-    transport.backend = MpiBackend(world, timeout)
+    transport.native = functools.partial(native, world=world, timeout_s=timeout)
     return Communicator(transport, range(world.size), nodes)

@@ -17,17 +17,10 @@ SPIN_S = 5e-5  # so long a rank asks without a pause,
 LONGEST_PAUSE_S = 1e-3  # then it sleeps a quarter of the time waited so far, at most so long
 
 
-class MpiBackend:
-    """MPI's own collectives among ranks of its communicator `world`."""
-
-    def __init__(self, world, timeout):
-        self.world, self.timeout = world, timeout
-
-    def native(self, comm):
-        """MPI's collectives on the ranks of `comm`."""
-        comm.gather_texts("")  # all are here
-        members = self.world.group.Incl(comm.members)
-        return MpiNative(comm, self.world.Create_group(members), self.timeout)
+def native(comm, *, world, timeout_s) -> Native:
+    """MPI's own collectives on the ranks of `comm`, which are some of those of `world`, MPI's."""
+    comm.gather_texts("")  # all are here
+    return MpiNative(comm, world.Create_group(world.group.Incl(comm.members)), timeout_s)
 
 
 class MpiNative(Native):
@@ -43,7 +36,7 @@ class MpiNative(Native):
         with self._call("all_reduce", [x], op=op) as (mine,):
             host = mine.cpu()
             self._do(self.group.Iallreduce, MPI.IN_PLACE, self._numbers(host), OPERATIONS[op])
-            mine.copy_(host / self._comm.size if op == "mean" else host)
+            mine.copy_(host)
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
@@ -69,7 +62,7 @@ class MpiNative(Native):
             given = self._numbers(torch.stack(theirs).cpu())
             begin = self.group.Ireduce_scatter_block
             self._do(begin, given, self._numbers(landing), OPERATIONS[op])
-            mine.copy_(landing / self._comm.size if op == "mean" else landing)
+            mine.copy_(landing)
 
     def barrier(self):
         """Return once every rank has called it."""

@@ -25,7 +25,7 @@ class ProcessManager:
         self.size, self.name = size, secrets.token_hex(16)
         self.table = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}  # all on node 0
         self.pending = dict.fromkeys(range(size), b"")
-        self.in_barrier = []
+        self.in_barrier = 0  # ranks
 
     def answers(self, rank: int, data: bytes) -> list:
         """What to send to whom, as (rank, bytes), now that `data` has come from `rank`."""
@@ -39,7 +39,8 @@ class ProcessManager:
     def _answer(self, rank, request) -> list:
         command, key = request.get("cmd"), request.get("key")
         if command == "barrier_in":
-            return self._barrier(rank)
+            self.in_barrier = (self.in_barrier + 1) % self.size
+            return [] if self.in_barrier else [(one, "barrier_out") for one in range(self.size)]
         if command == "put":
             self.table[key] = request.get("value", "")
         known = key in self.table
@@ -55,10 +56,3 @@ class ProcessManager:
             "finalize": "finalize_ack",
         }.get(command)
         return [] if line is None else [(rank, line)]
-
-    def _barrier(self, rank) -> list:
-        self.in_barrier.append(rank)
-        if len(self.in_barrier) < self.size:
-            return []
-        ranks, self.in_barrier = self.in_barrier, []
-        return [(one, "barrier_out") for one in ranks]

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from course.worlds.cores import cores, required_cores
 from course.worlds.local.rank import prepare
-from course.worlds.local.workers import Workers, enough_files
-from course.worlds.local.world import DEVICES
+from course.worlds.local.workers import Workers
+from course.worlds.local.world import required_device
 from course.worlds.mpirun import process_manager
 from course.worlds.pickling import pack
 from course.worlds.supervise import RankError, supervise
@@ -40,24 +40,21 @@ class mpi(NamedTuple):  # noqa: N801  (it is called like a function)
     device: str = None
     oversubscribe: bool = False
 
-    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
+    def run(self, call: bytes, ranks: int, **options) -> list:
         """The values of a packed call on `ranks` ranks; see the function `run`."""
-        if self.device not in DEVICES:
-            raise ValueError(f'device must be "cpu", "cuda" or None, not {self.device!r}')
+        required_device(self.device)
         if importlib.util.find_spec("mpi4py") is None:
             raise ValueError(MISSING)
         required_cores(ranks, self)
-        settings = {"device": self.device, "timeout": timeout, "checked": checked}
-        world = pack(join, (), {"ranks": ranks, "start_s": START_S} | settings)
-        workers = MpiWorkers(ranks)
-        return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
+        place = {"ranks": ranks, "start_s": START_S, "device": self.device}
+        return supervise(MpiWorkers(ranks), call, ranks, join, place, **options)
 
     @staticmethod
     def available():
         """None if this machine has an MPI that starts, else the reason why it has not."""
-        settings = {"timeout": START_S, "limit": START_S, "checked": True, "live": False}
+        options = {"checked": True, "trace": None, "live": False}
         try:
-            mpi().run(pack(id, (), {}), 1, trace=None, **settings)
+            mpi().run(pack(id, (), {}), 1, timeout=START_S, limit=START_S, **options)
         except (ValueError, RankError) as error:
             return str(error).partition("\n")[0]
         return None
@@ -66,19 +63,18 @@ class mpi(NamedTuple):  # noqa: N801  (it is called like a function)
 class MpiWorkers(Workers):
     """Ranks forked like any others, whose only line is to the process manager, which is here."""
 
+    connected = False
+
     def __init__(self, ranks: int):
         super().__init__()
         self.manager, self.lines = process_manager.ProcessManager(ranks), {}
 
-    def start(self, jobs: list):
-        """Start a rank for each of `jobs`."""
-        with enough_files(len(jobs)):
-            for rank in range(len(jobs)):
-                self.lines[rank], theirs = socket.socketpair()
-                self.lines[rank].setblocking(False)  # it waits for no rank that does not read
-                self._listen(self.lines[rank], rank, "manager")
-                self._start(rank, [theirs])
-            self._send_jobs(jobs, [dict(os.environ)] * len(jobs))
+    def _start(self, rank, peers, files):
+        self.lines[rank], theirs = socket.socketpair()
+        self.lines[rank].setblocking(False)  # it waits for no rank that does not read
+        self._listen(self.lines[rank], rank, "manager")
+        with theirs:
+            super()._start(rank, peers, [theirs.fileno()])
 
     def _poll(self, timeout) -> list:
         """What the ranks say; what they say to the process manager is answered at once."""

@@ -15,7 +15,6 @@ from course.worlds.cores import required_cores
 from course.worlds.helper import HelperProgram, Kept
 from course.worlds.local.workers import Workers
 from course.worlds.netns import ethernet
-from course.worlds.pickling import pack
 from course.worlds.sockets.connect import connect
 from course.worlds.supervise import supervise
 
@@ -42,14 +41,12 @@ class hosts(NamedTuple):  # noqa: N801  (it is called like a function)
     rate: str = "1gbit"
     oversubscribe: bool = False
 
-    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see `course.worlds.run`."""
+    def run(self, call: bytes, ranks: int, **options) -> list:
+        """The values of a packed call on `ranks` ranks; see the function `run`."""
         nodes = self._nodes(ranks)
         cluster = cluster_for(self.number, bits_per_s(self.rate))
-        world = {"namespaces": len(cluster.of_host(0)), "nodes": nodes, "device": "cpu"}
-        world = pack(join, (), world | {"timeout": timeout, "checked": checked})
-        workers = HostsWorkers(cluster, nodes)
-        return supervise(workers, call, world, ranks, trace=trace, live=live, limit=limit)
+        place = {"namespaces": len(cluster.of_host(0)), "nodes": nodes, "device": "cpu"}
+        return supervise(HostsWorkers(cluster, nodes), call, ranks, join, place, **options)
 
     @property
     def bytes_per_s(self) -> float:
@@ -153,8 +150,8 @@ class HostsWorkers(Workers):
         host, far = self.nodes[rank], self.nodes[other]
         return super().pair(rank, other) if host == far else self.cluster.connection(host, far)
 
-    def _start(self, rank, sockets, files):
-        super()._start(rank, sockets, files + self.cluster.of_host(self.nodes[rank]))
+    def _start(self, rank, peers, files):
+        super()._start(rank, peers, files + self.cluster.of_host(self.nodes[rank]))
 
 
 def join(rank, fds, *, namespaces, **world):

@@ -1,5 +1,7 @@
 """Ranks that are processes: the world's communicator over their sockets."""
 
+import functools
+import mmap
 import socket
 
 import torch
@@ -9,7 +11,7 @@ from course.worlds.sockets.polling import SocketPoller
 from course.worlds.sockets.shm_ring import rings, rings_bytes
 from course.worlds.sockets.shm_window import FUTEX, windows
 from course.worlds.sockets.stream import Stream
-from course.worlds.sockets.torch_backend import Backend
+from course.worlds.sockets.torch_backend import native
 from course.worlds.sockets.transport import SocketTransport
 
 
@@ -33,15 +35,15 @@ def connect(rank, fds, *, nodes, interface="lo", **settings) -> Communicator:
     is such a thing, the memory that ranks of one node share.  `interface`: of the network that the
     backend's own collectives may use."""
     others = [other for other in range(len(nodes)) if other != rank]
-    memory = fds[-1] if len(fds) > len(others) else None
+    memory = mmap.mmap(fds[-1], 0) if len(fds) > len(others) else None
     near = [peer for peer in others if nodes[peer] == nodes[rank]]
-    shared = {} if memory is None else rings(memory, rank, near, len(nodes))
+    shared = rings(memory, rank, near, len(nodes)) if memory else {}
     streams = {peer: Stream(peer, socket.socket(fileno=fd), shared.get(peer))
                for peer, fd in zip(others, fds)}  # fmt: skip
     settings["device"] = own_device(rank, nodes, settings["device"])
     transport = SocketTransport(rank, streams, SocketPoller(), **settings)
-    transport.backend = Backend(transport, interface)
-    if memory is not None and FUTEX:
-        start = rings_bytes(len(nodes))
-        transport.windows = windows(transport, memory, near, len(nodes), start)
+    found = {"interface": interface, "timeout_s": settings["timeout"], "world_size": len(nodes)}
+    transport.native = functools.partial(native, **found)
+    if memory and FUTEX:
+        transport.windows = windows(transport, memory, near, len(nodes), rings_bytes(len(nodes)))
     return Communicator(transport, range(len(nodes)), nodes)

@@ -1,4 +1,8 @@
-"""Which message is for which receive: posted receives, and the queue of unexpected messages."""
+"""Which message is for which receive, in the words of MPI.
+
+A receive is `post`ed, a message that arrives is `match`ed: it is for one of the `posted` receives,
+or waits in the queue of `unexpected` messages.
+"""
 
 from collections import defaultdict
 
@@ -47,8 +51,8 @@ class Matcher:
             self.unexpected[message.source].remove(message)
         return left
 
-    def refuse(self, source, number):
-        """Take back message `number` of a source if nobody has asked for it: that message."""
+    def withdraw(self, source, number):
+        """Take message `number` of a source out of the queue, if it is there: that message."""
         for message in self.unexpected[source]:
             if message.number == number:
                 self.unexpected[source].remove(message)

@@ -1,6 +1,7 @@
 """Which streams have news, by the kernel's word."""
 
 import selectors
+from typing import Protocol
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -10,6 +11,14 @@ def interest(stream) -> int:
     incoming = stream.incoming
     reading = not stream.lost and (incoming is None or incoming.buffer is not None)
     return reading * READ | bool(stream.outbox) * WRITE
+
+
+class Poller(Protocol):
+    """What tells a rank the news of its streams.  Time-outs are in seconds."""
+
+    def update(self, stream): ...  # what is of interest in it has changed
+    def poll(self, timeout_s: float, lock) -> list: ...  # [(stream, what it is ready for)]
+    def abort(self): ...  # the rank has failed: its peers are to hear of its end
 
 
 class SocketPoller:

@@ -7,20 +7,19 @@ Calls in the background share all this: one thread at a time has the `lock`, and
 sockets, without it; it tells the others when something moved.
 """
 
-import contextlib
 import threading
 import time
 
 from course.comm.errors import CommError, CommMismatch, differing, peer_lost, timed_out
 from course.comm.transport import in_background
 from course.worlds.sockets.messages import POLL_S, Kind, Receive, Send
-from course.worlds.sockets.polling import READ, WRITE
+from course.worlds.sockets.polling import READ, WRITE, Poller
 
 
 class Progress:
     """The waits of one rank; `timeout` in seconds bounds each in which nothing moves."""
 
-    def __init__(self, rank: int, receiver, poller, *, timeout=20.0, checked=True):
+    def __init__(self, rank: int, receiver, poller: Poller, *, timeout=20.0, checked=True):
         self.rank, self.receiver, self.poller = rank, receiver, poller
         self.timeout, self.checked = timeout, checked
         self.lock, self.polling, self.reported_lost = threading.Lock(), False, set()
@@ -62,15 +61,6 @@ class Progress:
         if self.threads > 1:
             self.news.notify_all()
         return bool(ready)
-
-    @contextlib.contextmanager
-    def unlocked(self):
-        """Let other threads move messages meanwhile."""
-        self.lock.release()
-        try:
-            yield
-        finally:
-            self.lock.acquire()
 
     def _move_until_done(self, request, operation):
         quiet_since = asked = time.monotonic()

@@ -171,7 +171,7 @@ class Receiver:
             message.unwanted = True
 
     def _on_probe(self, stream, number, *_):
-        message = self.matcher.refuse(stream.peer, number)
+        message = self.matcher.withdraw(stream.peer, number)
         if message is not None:
             self.sender.tell(stream.peer, Kind.NACK, number=number)
             self._discard(message)

@@ -4,7 +4,7 @@ A ring of bytes is written by one rank and read by the other, from the same plac
 tell each other over their socket, which also orders the memory accesses.
 """
 
-import mmap
+import contextlib
 import os
 from collections import deque
 
@@ -54,14 +54,16 @@ class ShmRings:
         return bool(waiting) and waiting[0].buffer is None and any(m.receive for m in waiting)
 
 
-def reserve(ranks: int):
-    """A file descriptor of memory for all rings of `ranks` ranks and, behind them, their windows;
-    None where there is no such thing.  Nothing is taken of it until it is written to."""
+@contextlib.contextmanager
+def reserved(ranks: int):
+    """[a file descriptor of memory for all rings of `ranks` ranks and, behind them, their windows],
+    if there is such a thing.  Nothing is taken of it until it is written to."""
     if not hasattr(os, "memfd_create"):
-        return None
-    fd = os.memfd_create("course-rings")
-    os.truncate(fd, rings_bytes(ranks) + reserved_bytes(ranks))
-    return fd
+        yield []
+        return
+    with open(os.memfd_create("course-rings"), "wb") as file:
+        file.truncate(rings_bytes(ranks) + reserved_bytes(ranks))
+        yield [file.fileno()]
 
 
 def rings_bytes(ranks: int) -> int:
@@ -69,12 +71,11 @@ def rings_bytes(ranks: int) -> int:
     return ranks * ranks * RING_BYTES
 
 
-def rings(fd: int, rank: int, peers, ranks: int) -> dict:
-    """{peer: the rings between it and `rank`} in the memory behind `fd`."""
-    memory = memoryview(mmap.mmap(fd, rings_bytes(ranks)))
+def rings(memory, rank: int, peers, ranks: int) -> dict:
+    """{peer: the rings between it and `rank`} at the beginning of the memory of all."""
 
     def ring(src, dst, available):
         start = (src * ranks + dst) * RING_BYTES
-        return ShmRing(memory[start : start + RING_BYTES], available)
+        return ShmRing(memoryview(memory)[start : start + RING_BYTES], available)
 
     return {peer: ShmRings(ring(rank, peer, RING_BYTES), ring(peer, rank, 0)) for peer in peers}

@@ -5,7 +5,6 @@ reached with the other; who comes first sleeps in the kernel until that word cha
 """
 
 import ctypes
-import mmap
 import platform
 import threading
 
@@ -16,7 +15,8 @@ from course.comm.transport import NODE_MEMORY_BYTES
 from course.worlds.sockets.messages import Request
 
 WORD_BYTES = 64  # apart from one another: each in a cache line of its own
-SLEEP_S = 0.005  # after which a sleeper looks after its sockets
+# After 5 ms a sleeper looks after its sockets: the kernel's seconds and nanoseconds.
+SLEEP = (ctypes.c_long * 2)(0, 5_000_000)
 POISONED = 0xFFFFFFFF  # what a word says once a rank has left a call before its end
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 WAIT, WAKE, ALL = 0, 1, 2**31 - 1
@@ -33,23 +33,22 @@ def _window_bytes(ranks: int) -> int:
     return ranks * (NODE_MEMORY_BYTES + ranks * WORD_BYTES)
 
 
-def windows(transport, fd: int, near, ranks: int, start: int) -> list:
+def windows(transport, memory, near, ranks: int, start: int) -> list:
     """The windows for a rank's own calls and for those in the background, in what follows byte
-    `start` of the memory behind `fd`."""
-    size = _window_bytes(ranks)
-    return [SharedWindow(transport, fd, near, ranks, start + n * size) for n in range(2)]
+    `start` of the memory of all."""
+    starts = start, start + _window_bytes(ranks)
+    return [SharedWindow(transport, memory, near, ranks, start) for start in starts]
 
 
 class SharedWindow:
     """The `buffers` [bytes], by rank, of the ranks `near` and of this one.
 
-    They are what follows byte `start` of the memory behind `fd`.
+    They are what follows byte `start` of `memory`, and a word for each pair of ranks follows them.
     """
 
-    def __init__(self, transport, fd: int, near, ranks: int, start: int):
+    def __init__(self, transport, memory, near, ranks: int, start: int):
         self.transport, self.count, self.poisoned = transport, dict.fromkeys(near, 0), False
-        memory, me = mmap.mmap(fd, start + _window_bytes(ranks)), transport.rank
-        size = ranks * NODE_MEMORY_BYTES
+        me, size = transport.rank, ranks * NODE_MEMORY_BYTES
         rows = torch.frombuffer(memory, dtype=torch.uint8, offset=start, count=size)
         self.buffers = {rank: rows.view(ranks, -1)[rank] for rank in (me, *near)}
 
@@ -102,27 +101,24 @@ class PeerAtBarrier(Request):
 
     def block(self, progress):
         """What it waits for comes by memory; the sockets tell only that the peer is gone."""
-        with progress.unlocked():
+        progress.lock.release()
+        try:
             self.futex_wait()
+        finally:
+            progress.lock.acquire()
         progress.poll(0)
 
     def futex_wait(self):
         """Sleep until the word changes, at most for SLEEP_S."""
         now = self.word.value
         if now < self.count:
-            _futex(self.word, WAIT, now, ctypes.byref(Timespec(0, int(SLEEP_S * 1e9))))
+            _futex(self.word, WAIT, now, ctypes.byref(SLEEP))
 
 
 def poisoned_by(rank) -> CommError:
     """What a rank hears once another has left a collective before its end."""
     rule = "nothing can go through the memory that it shares with its node any more"
     return CommError(f"rank {rank} has left a collective before its end: {rule}")
-
-
-class Timespec(ctypes.Structure):
-    """The kernel's struct timespec."""
-
-    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
 
 def order_memory():

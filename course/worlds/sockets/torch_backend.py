@@ -18,12 +18,9 @@ from course.comm.errors import CommTimeout, PeerLost
 from course.comm.tensors import required, writable
 
 OPERATIONS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "prod": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-}
+    "sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+}  # fmt: skip
 TRANSLATIONS = {
     "Timed out": (CommTimeout, "waited too long"),
     "Connection closed": (PeerLost, "lost its connection to another rank"),
@@ -42,8 +39,6 @@ class Native:
         operation = self._operation(op, x)
         with self._call("all_reduce", [x], op=op) as (flat,):
             self.group.allreduce(self._real(flat, op), operation).wait()
-            if op == "mean":
-                flat /= self._comm.size
 
     def broadcast(self, x, root=0):
         """Copy `x` [any shape] from `root` to all ranks, in place."""
@@ -62,8 +57,6 @@ class Native:
         with self._call("reduce_scatter", [out], parts, op=op) as (mine, *flats):
             reals = [self._real(x, op) for x in flats]
             self.group.reduce_scatter(self._real(mine, op), reals, operation).wait()
-            if op == "mean":
-                mine /= self._comm.size
 
     def barrier(self):
         """Return once every rank has called it."""
@@ -72,7 +65,8 @@ class Native:
 
     @contextlib.contextmanager
     def _call(self, name, outs, ins=(), **details):
-        """All these tensors in one piece each; what comes into those of `outs` gets there."""
+        """All these tensors in one piece each; what comes into those of `outs` gets there, sums
+        that are to be means divided."""
         for out in outs:
             writable(out, self._comm.rank)
         tensors = [*outs, *(required(x, "what is sent", self._comm.rank) for x in ins)]
@@ -83,6 +77,8 @@ class Native:
             except RuntimeError as error:
                 raise self._translated(error, name, tensors) from error
             for out, piece in zip(outs, pieces):
+                if details.get("op") == "mean":
+                    piece /= self._comm.size
                 if out.data_ptr() != piece.data_ptr():
                     out.detach().copy_(piece)
 
@@ -117,42 +113,35 @@ class Native:
         return OPERATIONS[op]
 
 
-class Backend:
-    """torch.distributed, started the first time that a program asks for it, on the network
-    `interface`; gloo between CPUs, NCCL between GPUs."""
+def native(comm, *, interface: str, timeout_s, world_size: int) -> Native:
+    """torch.distributed's collectives on the ranks of `comm`: gloo between CPUs, on the network
+    `interface`, NCCL between GPUs.  It starts the first time that a program asks for it.
 
-    def __init__(self, transport, interface: str):
-        self.transport, self.interface = transport, interface
+    Ranks find one another by a file in a folder that is this user's alone, and gone at once.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    with contextlib.ExitStack() as stack:
+        folder = ""
+        if comm.rank == 0:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
+        path = os.path.join(comm.gather_texts(folder)[0], "store")
+        store, of_all = dist.FileStore(path, comm.size), comm.size == world_size
+        group = process_group(comm, store, timeout_s, of_all and not dist.is_initialized())
+        comm.gather_texts("")  # all have found all
+    return Native(comm, group)
 
-    def native(self, comm) -> Native:
-        """The backend's collectives on the ranks of `comm`.
 
-        They find one another by a file in a folder that is this user's alone, and gone at once.
-        """
-        os.environ["GLOO_SOCKET_IFNAME"] = self.interface
-        with contextlib.ExitStack() as stack:
-            folder = ""
-            if comm.rank == 0:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
-            path = os.path.join(comm.gather_texts(folder)[0], "store")
-            group = self._group(comm, dist.FileStore(path, comm.size))
-            comm.gather_texts("")  # all have found all
-        return Native(comm, group)
-
-    def _group(self, comm, store):
-        where = {"rank": comm.rank, "timeout": self._timeout}
-        group: Any
-        on_gpus = self.transport.device.type == "cuda"
-        if comm.size == len(self.transport.sender.streams) + 1 and not dist.is_initialized():
-            kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-            dist.init_process_group(kinds, store=store, world_size=comm.size, **where)
-            group = dist.group.WORLD
-        else:
-            kind = dist.ProcessGroupNCCL if on_gpus else dist.ProcessGroupGloo
-            group = kind(store, size=comm.size, **where)
-        group.barrier().wait()
-        return group
-
-    @property
-    def _timeout(self) -> datetime.timedelta:
-        return datetime.timedelta(seconds=self.transport.progress.timeout or 10**6)
+def process_group(comm, store, timeout_s, default: bool):
+    """A process group of the ranks of `comm`, who meet at `store`; torch's `default` one, if so."""
+    where = {"rank": comm.rank, "timeout": datetime.timedelta(seconds=timeout_s or 10**6)}
+    on_gpus = comm.device.type == "cuda"
+    group: Any
+    if default:
+        kinds = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+        dist.init_process_group(kinds, store=store, world_size=comm.size, **where)
+        group = dist.group.WORLD
+    else:
+        kind = dist.ProcessGroupNCCL if on_gpus else dist.ProcessGroupGloo
+        group = kind(store, size=comm.size, **where)
+    group.barrier().wait()
+    return group

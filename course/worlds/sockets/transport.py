@@ -12,6 +12,7 @@ from course.comm.transport import BACKGROUND, Envelope, group_id, in_background
 from course.worlds.sockets.background_thread import BackgroundThread, SwitchInterval
 from course.worlds.sockets.matching import Matcher
 from course.worlds.sockets.messages import IncomingMessage, Kind, Receive, Request, Send
+from course.worlds.sockets.polling import Poller
 from course.worlds.sockets.progress import Progress
 from course.worlds.sockets.receiving import Receiver
 from course.worlds.sockets.roll_calls import RollCalls
@@ -23,21 +24,21 @@ IN_BACKGROUND_OF_ALL = group_id((BACKGROUND,))
 class SocketTransport:
     """Tensors of this rank's `device` over `streams` (by peer), of which `poller` knows the news.
 
-    What a world adds: `backend` has collectives of its own, `windows` are the memory of its node
-    for the rank's own calls and for those in the background.
+    What a world adds: `native(comm)` has a backend's own collectives on the ranks of `comm`,
+    `windows` are the memory of its node for the rank's own calls and for those in the background.
     """
 
     clock = staticmethod(time.perf_counter)
-    backend: Any
+    native: Any
     windows: Any
 
-    def __init__(self, rank, streams, poller, *, device, timeout, checked):
+    def __init__(self, rank, streams, poller: Poller, *, device, timeout, checked):
         self.rank, self.device, self.checked = rank, torch.device(device), checked
         self.meter, self.trace = Meter(), []
         self.sender, matcher = Sender(streams, poller), Matcher()
         self.receiver = Receiver(rank, self.sender, poller, matcher, RollCalls(self.sender))
         self.progress = Progress(rank, self.receiver, poller, timeout=timeout, checked=checked)
-        self.backend, self.windows = None, (None, None)
+        self.windows = None, None
         self.threads, self.interval = [], SwitchInterval()
         for stream in streams.values():
             stream.socket.setblocking(False)
@@ -115,10 +116,6 @@ class SocketTransport:
         if not in_background(group):
             return self.windows[0]
         return self.windows[1] if group == IN_BACKGROUND_OF_ALL else None
-
-    def native(self, comm):
-        """The backend's own collectives on the ranks of `comm`."""
-        return self.backend.native(comm)
 
     def finish(self):
         """Wait until all that was begun is over and all that was sent accepted or on its way; say

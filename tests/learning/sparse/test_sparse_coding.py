@@ -17,7 +17,6 @@ from course.learning.sparse.sparse_coding import (
     fista,
     ista,
     objective,
-    soft_threshold,
     splitting,
 )
 
@@ -53,14 +52,6 @@ def of_scikit_learn(patches, dictionary, penalty, positive=False):
 def solved(method, *arguments, **options):
     steps = () if method is encode else (400,)
     return method(*arguments, *steps, **options)
-
-
-def test_the_soft_threshold_moves_towards_zero_and_not_past_it():
-    values = torch.tensor([-3.0, -1, -0.5, 0, 0.5, 1, 3])
-    assert soft_threshold(values, 1).tolist() == [-2, 0, 0, 0, 0, 0, 2]
-    assert soft_threshold(values, 1, positive=True).tolist() == [0, 0, 0, 0, 0, 0, 2]
-    thresholds = torch.tensor([[0.5], [2.0]])
-    assert soft_threshold(values[-2:].expand(2, 2), thresholds).tolist() == [[0.5, 2.5], [0, 1]]
 
 
 def test_the_golden_problem_starts_as_it_should():

@@ -12,7 +12,6 @@ from torch import nn
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR, FREE, Cable, Device
 from course.comm import Trace
-from course.parallel.data.buckets import cut_into_buckets
 from course.parallel.data.data_parallel import DataParallel, average_buffers, average_weights
 from course.worlds import RankError, run, simulated
 
@@ -357,15 +356,6 @@ def test_who_has_no_samples_is_not_to_blame():
     with pytest.raises(RankError, match="not so that of .* on rank 0") as told:
         run(not_finite_beside_no_rows, 2)
     assert "on rank 1" not in str(told.value.exception)
-
-
-def test_a_bucket_is_closed_once_it_is_full():
-    layers = [nn.Linear(10, 10) for _ in range(3)]  # weights of 400 bytes, biases of 40
-    parameters = [p for layer in layers for p in reversed(list(layer.parameters()))]
-    for nbytes, sizes in ((440, [2, 2, 2]), (400, [2, 2, 2]), (441, [3, 3]), (1e9, [6])):
-        buckets = cut_into_buckets(parameters, nbytes)
-        assert [len(bucket.parameters) for bucket in buckets] == sizes
-        assert [p for bucket in buckets for p in bucket.parameters] == parameters
 
 
 def unlike(comm, models):

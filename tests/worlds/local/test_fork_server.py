@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from course.worlds.frames import Inbox, receive
+from course.worlds.framing import Inbox, receive
 from course.worlds.local import fork_server
 
 
@@ -26,8 +26,8 @@ def test_a_process_that_cannot_be_forked_is_told(monkeypatch, run):
     monkeypatch.setattr(os, "fork", refuse)
     ours, theirs = run
     assert fork_server.fork(None, theirs, "rank 3") == 0
-    kind, sentence = receive(ours)
-    assert kind == "refused" and sentence == (
+    *refused, sentence = receive(ours)
+    assert refused == [fork_server.LEADER, "refused"] and sentence == (
         "rank 3 could not be forked: no more processes are allowed here (ulimit -u, or a "
         "container's limit): [Errno 11] Resource temporarily unavailable"
     )
@@ -89,7 +89,7 @@ def test_a_rank_that_ended_is_reported_and_an_orphan_is_not(run):
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     ranks = {rank.pid: 5}
     fork_server.reap(ranks, theirs)
-    assert receive(ours) == ("ended", (5, 3 << 8)) and not ranks
+    assert receive(ours) == (5, "ended", 3 << 8) and not ranks
     assert Inbox(ours).read() == []
     rank.returncode = orphan.returncode = 0  # they were waited for
 

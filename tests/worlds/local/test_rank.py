@@ -4,7 +4,7 @@ import socket
 import sys
 
 from course.worlds import run
-from course.worlds.frames import Inbox
+from course.worlds.framing import Inbox
 from course.worlds.local.rank import Reporter, user_stack
 
 held = []
@@ -28,11 +28,11 @@ def test_what_interrupts_a_report_does_not_get_into_its_midst():
     """The answer to `where are you?` came into the midst of a result: `invalid load key`."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        report_and_be_interrupted(Reporter(theirs), theirs)
+        report_and_be_interrupted(Reporter(2, theirs), theirs)
         inbox = Inbox(ours)
         assert [inbox.read() for _ in range(3)] == [
-            [("result", "a value")],
-            [("stack", ["later"])],
+            [(2, "result", "a value")],
+            [(2, "stack", ["later"])],
             [],
         ]
 
@@ -41,7 +41,7 @@ def test_a_launcher_that_is_gone_is_told_nothing():
     ours, theirs = socket.socketpair()
     ours.close()
     with theirs:
-        Reporter(theirs)("result", 1)
+        Reporter(0, theirs)("result", 1)
 
 
 def leave_files_open(comm, folder):
@@ -81,7 +81,7 @@ def test_a_stack_ends_where_the_learner_called_us():
             frames.append(sys._getframe())
 
     def calls_us():
-        Reporter(Line())("stack", [])
+        Reporter(0, Line())("stack", [])
 
     calls_us()
     names = [name for _, _, name in user_stack(frames[0])]

@@ -7,8 +7,9 @@ import pytest
 
 from course.comm import CommError
 from course.worlds import run
-from course.worlds.frames import Inbox, send
+from course.worlds.framing import Inbox, send
 from course.worlds.local import workers as module
+from course.worlds.local.fork_server import LEADER
 from course.worlds.local.workers import Workers, enough_files
 
 
@@ -21,7 +22,7 @@ def workers():
 
 
 def until_the_leader_speaks(workers):
-    while workers.leader_pid is None:
+    while LEADER not in workers.pids:
         workers.poll(60)
 
 
@@ -29,7 +30,7 @@ def test_a_leader_that_is_stopped_is_ended_all_the_same(workers, monkeypatch):
     """The launcher waited for it without any limit."""
     monkeypatch.setattr(module, "END_S", 0.2)
     until_the_leader_speaks(workers)
-    leader = psutil.Process(workers.leader_pid)
+    leader = psutil.Process(workers.pids[LEADER])
     leader.suspend()
     assert workers.stop() == []
     assert not psutil.wait_procs([leader], 60)[1]
@@ -46,9 +47,13 @@ def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch):
 
 
 def test_what_the_leader_refuses_is_raised_at_the_next_poll(workers):
-    assert list(workers._of_leader([("ended", (2, 9)), ("refused", "no more")])) == [
-        (2, "ended", 9)
-    ]
+    until_the_leader_speaks(workers)
+    ours, theirs = socket.socketpair()
+    workers._listen(ours, LEADER, "control", Inbox(ours))
+    with theirs:
+        send(theirs, (2, "ended", 9))
+        send(theirs, (LEADER, "refused", "no more"))
+        assert workers.poll(60) == [(2, "ended", 9)]
     with pytest.raises(CommError, match="^no more$"):
         workers.poll(0)
 
@@ -59,10 +64,11 @@ def test_all_that_a_rank_said_before_it_ended_is_heard_by_then(workers):
     ours, theirs = socket.socketpair()
     workers._listen(ours, 0, "control", Inbox(ours))
     with theirs:
-        for thing in (("started", 17), ("stack", []), ("failure", "why")):
+        said = [(0, "started", 17), (0, "stack", []), (0, "failure", "why")]
+        for thing in said:
             send(theirs, thing)
-        assert workers.poll(60) == [(0, "started", 17), (0, "stack", []), (0, "failure", "why")]
-    assert workers.pids == {0: 17}
+        assert workers.poll(60) == said
+    assert workers.pids[0] == 17
     assert workers.poll(60) == [] and ours not in workers.open_files
 
 
@@ -82,7 +88,7 @@ def test_a_failed_start_leaves_nothing_open(monkeypatch, workers):
     with monkeypatch.context() as now:
         now.setattr(module.socket, "send_fds", fails_late)
         with pytest.raises(OSError, match="on purpose"):
-            workers.start([{}] * 3)
+            workers.start({}, 3)
     workers.stop()
     assert psutil.Process().num_fds() < before  # the leader's socket and the selector, too
 

@@ -56,5 +56,5 @@ def test_a_call_that_was_revoked_leaves_nothing():
 def test_a_message_that_nobody_asked_for_can_be_taken_back():
     matcher, waiting = Matcher(), message(1, number=7)
     matcher.match(waiting)
-    assert matcher.refuse(1, 8) is None
-    assert matcher.refuse(1, 7) is waiting and matcher.refuse(1, 7) is None
+    assert matcher.withdraw(1, 8) is None
+    assert matcher.withdraw(1, 7) is waiting and matcher.withdraw(1, 7) is None

@@ -211,7 +211,7 @@ def begin_meet_wait(comm, size):
 
 @pytest.mark.parametrize("size", [1, 10_000, LARGE, 3 * LARGE])
 def test_a_message_begun_before_a_barrier_may_be_waited_for_after_it(on, size):
-    """The first wire took a receiver whose large message was still coming by lane for one that
+    """The first wire took a receiver whose large message was still coming by memory for one that
     nobody would ever send to: it had seen that the sender was in a barrier already."""
     assert run(begin_meet_wait, 2, size, on=on(2), timeout=5) == [True, True]
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from course.comm.tensors import DTYPES
 from course.worlds import RankError, processes, run
+from course.worlds.sockets import torch_backend
 
 
 def told(act, *args) -> str:
@@ -251,15 +252,14 @@ def test_nothing_listens_beyond_this_machine(monkeypatch):
 
 def where_they_meet(comm):
     """The mode of the folder in which ranks find one another, and whether it outlives that."""
-    backend, modes = comm._transport.backend, []
-    group = backend._group
+    make, modes = torch_backend.process_group, []
 
-    def look(comm, store):
+    def look(comm, store, *how):
         folder = os.path.dirname(store.path)
         modes.extend([oct(os.stat(folder).st_mode)[-3:], folder])
-        return group(comm, store)
+        return make(comm, store, *how)
 
-    backend._group = look
+    torch_backend.process_group = look
     comm.native.barrier()
     comm.barrier()
     mode, folder = modes

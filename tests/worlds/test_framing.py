@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from course.worlds.frames import Inbox, receive, send
+from course.worlds.framing import Inbox, receive, send
 
 
 @pytest.fixture

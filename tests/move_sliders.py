@@ -1,0 +1,44 @@
+"""The last cell of a notebook under test: every slider and menu in it is moved to its two ends, and
+each move draws another picture.  (`tests/browser` moves some with a mouse.)"""
+
+import functools
+import gc
+
+import ipywidgets
+from IPython import get_ipython
+
+from course.classroom.film_strip import places
+
+
+def picture(move) -> str:
+    """What a move draws, as a PNG; whatever it raises is an error of this cell."""
+    drawn, publisher = [], get_ipython().display_pub
+
+    def keep(message):
+        drawn.append(message["content"].get("data", {}))
+
+    publisher.register_hook(keep)
+    move()
+    publisher.unregister_hook(keep)
+    pictures = [data["image/png"] for data in drawn if "image/png" in data]
+    assert pictures, "a control was moved, and nothing was drawn"
+    return pictures[-1]
+
+
+def move_to_both_ends(control):
+    """Move a control, from wherever it is; it stays at one of its ends."""
+    values = places(control)
+    assert len(values) > 1, f"{control.description} has one place only"
+    ends = values[0], values[-1], values[0]
+    moves = (functools.partial(setattr, control, "value", end) for end in ends)
+    pictures = [picture(move) for end, move in zip(ends, moves) if control.value != end]
+    assert len(set(pictures)) > 1, f"{control.description} moves, and its picture stays the same"
+
+
+for box in [each for each in gc.get_objects() if isinstance(each, ipywidgets.VBox)]:
+    *controls, _ = box.children
+    for control in controls:
+        start = control.value
+        move_to_both_ends(control)
+        if control.value != start:
+            picture(functools.partial(setattr, control, "value", start))
