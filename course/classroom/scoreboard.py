@@ -47,19 +47,11 @@ class Row(NamedTuple):
     def loss(self) -> float:
         return statistics.mean(self.losses)
 
-    @property
-    def spread(self) -> float:
-        """The standard deviation of the loss between seeds."""
-        return statistics.stdev(self.losses)
-
     def cells(self) -> tuple[str, ...]:
         """What stands in its columns."""
-        error = (
-            f"{100 * statistics.mean(self.errors):.1f} ± {100 * statistics.stdev(self.errors):.1f}"
-        )
         return (self.name, str(self.steps), f"{self.step_bytes / 1e3:.2f}",
                 f"{1e3 * self.seconds:.1f}", f"{1e3 * self.slow_seconds:.1f}",
-                f"{self.loss:.3f} ± {self.spread:.3f}", error)  # fmt: skip
+                spread(self.losses), spread([100 * error for error in self.errors], 1))  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -112,12 +104,20 @@ def race(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outco
     ranks = servers + WORKERS
     world = simulated(one_switch(ranks, WORKER, CABLE), slow={ranks - 1: slow})
     each = run(_trained, ranks, train, seed, batch, servers, shares, on=world, checked=False)
-    learned = [weights for weights, *_ in each if weights is not None]
-    net = digits.net(seed)
-    vector_to_parameters(torch.stack(learned).mean(dim=0), net.parameters())
     seconds = max(end for *_, end in each) - min(begin for *_, begin, _ in each)
     step_bytes = max(sent for _, sent, *_ in each) / max(shares)
-    return Outcome(digits.judge(net, digits.digits().validation), step_bytes, seconds)
+    return Outcome(_judged(seed, [weights for weights, *_ in each]), step_bytes, seconds)
+
+
+def losses(train, batch=BATCH) -> tuple[float, ...]:
+    """The validation losses of five seeds, each learned by `train` on four real processes."""
+    each = run(_every_seed, WORKERS, train, batch, [steps_of(batch)] * WORKERS)
+    return tuple(_judged(seed, learned).loss for seed, *learned in zip(digits.SEEDS, *each))
+
+
+def spread(values, digits=3) -> str:
+    """The mean of some values and their standard deviation, in words."""
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def steps_of(batch) -> int:
@@ -130,6 +130,18 @@ def paces(slow, steps) -> list[int]:
     speeds = [1.0] * (WORKERS - 1) + [1 / slow]
     whole = [round(WORKERS * steps * speed / sum(speeds)) for speed in speeds]
     return [*whole[:-1], WORKERS * steps - sum(whole[:-1])]
+
+
+def _judged(seed, learned):
+    """The verdict on the mean of the weights that ranks have `learned`, those that have any."""
+    net = digits.net(seed)
+    mean = torch.stack([weights for weights in learned if weights is not None]).mean(dim=0)
+    vector_to_parameters(mean, net.parameters())
+    return digits.judge(net, digits.digits().validation)
+
+
+def _every_seed(comm, train, batch, shares):
+    return [_trained(comm, train, seed, batch, 0, shares)[0] for seed in digits.SEEDS]
 
 
 def _trained(comm, train, seed, batch, servers, shares):
