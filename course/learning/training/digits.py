@@ -10,7 +10,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -51,6 +50,8 @@ def digits(dtype=torch.float32) -> Split:
     Pixels are standardised by the training images alone: each pixel's mean is taken off, and all
     are divided by one spread.  Source: Alpaydin & Kaynak 1998 (UCI).
     """
+    from sklearn.datasets import load_digits  # a rank that is given its images goes without
+
     found = load_digits()
     order = torch.randperm(len(found.data), generator=torch.Generator().manual_seed(0))
     x, y = torch.tensor(found.data)[order], torch.tensor(found.target)[order]
