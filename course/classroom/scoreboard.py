@@ -69,19 +69,19 @@ class Scoreboard:
         self.rows = []
 
     def add(self, name, train, *, batch=BATCH, **how) -> Row:
-        """A row: five seeds, and once with a slow worker; see `race` for `batch` and `how`.
+        """A row: five seeds, and once with a slow worker; see `trial` for `batch` and `how`.
 
         Without a server the seeds learn on real processes, which give the same and are quicker.
         """
         seed, how = digits.SEEDS[0], how | {"batch": batch}
-        once, slow = race(train, seed, **how), race(train, seed, slow=SLOW, **how)
+        once, slow = trial(train, seed, **how), trial(train, seed, slow=SLOW, **how)
         if how.get("servers"):
-            others = [race(train, other, **how).verdict for other in digits.SEEDS[1:]]
+            others = [trial(train, other, **how).verdict for other in digits.SEEDS[1:]]
             learned = [once.verdict, *others]
         else:
             learned = verdicts(train, batch)
         row = once.step_bytes, once.seconds, slow.seconds, *zip(*learned)
-        self.rows.append(Row(name, steps_of(batch), *row))
+        self.rows.append(Row(name, steps_for(batch), *row))
         return self.rows[-1]
 
     def __repr__(self):
@@ -98,17 +98,17 @@ class Scoreboard:
         return f"<table>{''.join(lines)}</table>"
 
 
-def race(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outcome:
+def trial(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outcome:
     """One run of `train` by four workers, behind the ranks of so many `servers`.
 
     The last worker's arithmetic takes `slow` times as long.  `batch` images make a step of all
     workers together; all ways see the same number.  Workers who go each `alone`, without waiting,
     take batches in proportion to their speed, so many in all.
     """
-    shares = paces(slow if alone else 1.0, steps_of(batch))
+    shares = paces(slow if alone else 1.0, steps_for(batch))
     ranks = servers + WORKERS
     world = simulated(one_switch(ranks, WORKER, CABLE), slow={ranks - 1: slow})
-    told = train, digits.digits().training, seed, batch, servers, shares
+    told = train, digits.digit_split().training, seed, batch, servers, shares
     each = run(_trained, ranks, *told, on=world, checked=False)
     seconds = max(end for *_, end in each) - min(begin for *_, begin, _ in each)
     step_bytes = max(sent for _, sent, *_ in each) / max(shares)
@@ -117,7 +117,7 @@ def race(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outco
 
 def verdicts(train, batch=BATCH) -> list[digits.Verdict]:
     """How good each of five seeds is, learned by `train` on four real processes."""
-    images, shares = digits.digits().training, [steps_of(batch)] * WORKERS
+    images, shares = digits.digit_split().training, [steps_for(batch)] * WORKERS
     each = run(_every_seed, WORKERS, train, images, batch, shares)
     return [_judged(seed, learned) for seed, *learned in zip(digits.SEEDS, *each)]
 
@@ -132,7 +132,7 @@ def spread(values, digits=3) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
-def steps_of(batch) -> int:
+def steps_for(batch) -> int:
     """The steps in which batches of `batch` show as many images as all ways see."""
     return IMAGES // batch
 
@@ -146,10 +146,10 @@ def paces(slow, steps) -> list[int]:
 
 def _judged(seed, learned):
     """The verdict on the mean of the weights that ranks have `learned`, those that have any."""
-    net = digits.net(seed)
+    net = digits.digit_net(seed)
     mean = torch.stack([weights for weights in learned if weights is not None]).mean(dim=0)
     vector_to_parameters(mean, net.parameters())
-    return digits.judge(net, digits.digits().validation)
+    return digits.judge(net, digits.digit_split().validation)
 
 
 def _every_seed(comm, train, images, batch, shares):
@@ -161,7 +161,7 @@ def _trained(comm, train, images, seed, batch, servers, shares):
     worker, deal, begun = comm.rank - servers, [], []
     if worker >= 0:
         deal = digits.batches(images, batch, shares[worker], seed, worker, WORKERS)
-    weights = train(comm, digits.net(seed), _watched(comm, deal, begun))
+    weights = train(comm, digits.digit_net(seed), _watched(comm, deal, begun))
     sent, begin = begun[0] if worker >= 0 else (0, float("inf"))
     return weights, comm.meter.sent_bytes - sent, begin, comm.clock()
 

@@ -7,9 +7,9 @@ from course.classroom.scoreboard import (
     Scoreboard,
     losses,
     paces,
-    race,
     spread,
-    steps_of,
+    steps_for,
+    trial,
 )
 from course.classroom.trainings import RATE, by_asynchronous_server, by_server, data_parallel
 from course.learning.training import digits
@@ -23,9 +23,9 @@ def short(monkeypatch):
 
 def serial(seed, batch, rate):
     """The verdict on a net that learned from whole batches on one process."""
-    net, split = digits.net(seed), digits.digits()
+    net, split = digits.digit_net(seed), digits.digit_split()
     weights = FlatParameters(net)
-    for x, y in digits.batches(split.training, batch, steps_of(batch), seed):
+    for x, y in digits.batches(split.training, batch, steps_for(batch), seed):
         digits.backward(net, x, y)
         weights.add_gradient(weights.flat, -rate)
     return digits.judge(net, split.validation)
@@ -33,8 +33,8 @@ def serial(seed, batch, rate):
 
 def test_who_waits_for_nobody_is_hardly_later_with_a_slow_worker():
     alone = by_asynchronous_server
-    quick, slow = (race(alone, 0, servers=1, alone=True, slow=slow) for slow in (1.0, 5.0))
-    waits = race(by_server, 0, servers=1, slow=5.0)
+    quick, slow = (trial(alone, 0, servers=1, alone=True, slow=slow) for slow in (1.0, 5.0))
+    waits = trial(by_server, 0, servers=1, slow=5.0)
     assert quick.seconds < slow.seconds < 1.3 * quick.seconds < waits.seconds
 
 
@@ -57,11 +57,11 @@ def nothing_learned(comm, net, batches):
 
 
 def test_workers_who_go_alone_take_images_by_their_speed():
-    assert race(nothing_learned, 0, slow=5.0, alone=True).verdict == serial_start(0)
+    assert trial(nothing_learned, 0, slow=5.0, alone=True).verdict == serial_start(0)
 
 
 def serial_start(seed):
-    return digits.judge(digits.net(seed), digits.digits().validation)
+    return digits.judge(digits.digit_net(seed), digits.digit_split().validation)
 
 
 def test_a_rank_without_weights_has_no_say():
@@ -70,7 +70,7 @@ def test_a_rank_without_weights_has_no_say():
         weights = FlatParameters(net).flat
         return weights if comm.rank == 2 else None
 
-    assert race(only_rank_2, 1).verdict == serial_start(1)
+    assert trial(only_rank_2, 1).verdict == serial_start(1)
 
 
 def test_what_comes_before_the_first_batch_is_not_counted():
@@ -83,7 +83,7 @@ def test_what_comes_before_the_first_batch_is_not_counted():
         list(batches)
         return FlatParameters(net).flat
 
-    outcome = race(with_a_start, 0)
+    outcome = trial(with_a_start, 0)
     assert outcome.step_bytes == 0
     assert outcome.seconds < 1e-4  # the message takes 3 ms
 
