@@ -1,5 +1,7 @@
-"""Exercises of notebook 14: how early to ask for the centre, how stiff the spring may be, a step on
-both of its ends, a force that is taken too late."""
+"""Exercises of notebook 14: how early to ask for the centre, how stiff the spring may be, a mean
+that comes late, a step on both ends of the spring, a force that is taken too late."""
+
+import math
 
 import torch
 
@@ -49,7 +51,20 @@ def stiffest_spring(rate_curvature, workers):
 
 
 # What a slip gives in the place of `stiffest_spring`, for the same arguments.
+SCANNED = "near it, but a scan in steps of 0.01 finds two digits: solve the two equations."
 BOUNDS = (
+    (
+        lambda rate_curvature, workers: (
+            math.floor(100 * stiffest_spring(rate_curvature, workers)) / 100
+        ),
+        SCANNED,
+    ),
+    (
+        lambda rate_curvature, workers: (
+            math.ceil(100 * stiffest_spring(rate_curvature, workers)) / 100
+        ),
+        SCANNED,
+    ),
     (
         lambda rate_curvature, workers: (
             2 * (2 - rate_curvature) / (2 + workers * (2 - rate_curvature))
@@ -85,7 +100,7 @@ BOUNDS = (
 
 def check_stiffest_spring(answer):
     for rate_curvature, workers in (
-        (0.1, 4),
+        (0.3, 4),
         (1.0, 1),
         (0.5, 16),
         (1.9, 3),
@@ -100,6 +115,107 @@ def check_stiffest_spring(answer):
             otherwise=f"at rate times curvature {rate_curvature:g} with {workers} workers {grows}",
         )  # fmt: skip
     return "many workers leave each a small alpha, so that beta stays below 2 p / (p + 1)."
+
+
+def late_training(comm, x, slope, rate, tau, late, steps):
+    """Walk `steps` steps from x [any shape] in place; means come `late` steps after snapshots."""
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def walks(x, tau, late, steps, take=lambda x, mean, own: x + (mean - own), slips=()):
+    """Places [ranks] after `steps` steps of `late_training` from `x` [ranks] on the bowl x^2 / 2.
+
+    `take`(x, mean, own): where the workers are once a mean has come.  `slips`: what is done
+    otherwise, in a word each.
+    """
+    asked = None
+    for step in range(1, steps + 1):
+        before = "before" in slips and asked and step % tau == late
+        x = take(x, *asked) if before else x
+        x = x - RATE * x
+        if asked and step % tau == late and not before:
+            x = take(x, *asked)
+        if step % tau == 0:
+            asked = x.mean(), x
+    return take(x, *asked) if "end" in slips and asked and steps % tau < late else x
+
+
+# What a slip makes of `walks`, and where the slip is.
+LATE_SLIPS = (
+    (
+        {"take": lambda x, mean, own: mean.expand(len(x))},
+        "they go on from the mean itself: the steps since the snapshot are thrown away.",
+    ),
+    (
+        {"take": lambda x, mean, own: x},
+        "no mean has any effect (a snapshot without clone() is x itself, and moves with it).",
+    ),
+    (
+        {"take": lambda x, mean, own: x + (own - mean)},
+        "the correction has the wrong sign: it is mean minus snapshot.",
+    ),
+    (
+        {"take": lambda x, mean, own: x + mean},
+        "the snapshot is not taken off: the correction is mean minus snapshot.",
+    ),
+    (
+        {"take": lambda x, mean, own: (x + mean) / 2},
+        "they go half of the way to the mean: the correction is mean minus snapshot.",
+    ),
+    ({"slips": ("before",)}, "the mean is applied before the step: take that step first."),
+    ({"slips": ("end",)}, "the last mean has not come when the steps are over: leave it out."),
+)
+
+
+def check_late_training(answer):
+    for tau, late, steps, starts in (
+        (3, 2, 13, [2.0, -1.0, 4.0, 1.0]),
+        (2, 1, 3, [1.0, 3.0]),
+        (4, 1, 8, [1.0, 0.0, -2.0]),
+        (5, 3, 4, [5.0, 1.0]),
+    ):
+        start = torch.tensor(starts, dtype=torch.float64)
+        each, trace = on_ranks(walked, len(starts), function(answer), start, tau, late, steps)
+        judge_walk(torch.stack(each), start, tau, late, steps)
+        once = sum(cost.ring_all_reduce(len(starts), 1, 8).sent_bytes)
+        if sum(trace.sent_bytes) > 2 * once * (steps // tau):
+            raise Wrong(f"{steps} steps with tau {tau} have {steps // tau} means: more was sent.")
+    return "no step is lost and none counts twice: the workers' mean is where it would be anyway."
+
+
+def walked(comm, answer, starts, tau, late, steps):
+    """Where this rank is after the answer's steps on the bowl."""
+    x = starts[comm.rank].clone()[None]
+    answer(comm, x, torch.clone, RATE, tau, late, steps)
+    return x[0]
+
+
+def judge_walk(found, start, tau, late, steps):
+    """Refuse places [ranks] that are not those of the rule, in words if it is known why."""
+    right = walks(start, tau, late, steps)
+    where = f"{len(start)} workers, tau {tau}, late {late}, {steps} steps:"
+    if close(found, right, 1e-9):
+        return
+    if close(found, start, 1e-9):
+        raise Wrong(f"{where} x has not moved: change it in place, as x -= ... does.")
+    slips = [(walks(start, tau, late, steps, **slip), words) for slip, words in LATE_SLIPS]
+    slips += [
+        (
+            walks(start, tau, other, steps),
+            f"the mean is applied too {'late' if other > late else 'early'}.",
+        )
+        for other in range(1, tau)
+        if other != late
+    ]
+    refuse(found, *((value, f"{where} {words}") for value, words in slips), tolerance=1e-9)
+    raise Wrong(f"{where} x of rank 0 is {found[0]:.6g}, it should be {right[0]:.6g}.")
 
 
 def elastic_step(comm, x, c, gradient, rate, alpha):
@@ -334,6 +450,19 @@ EXERCISES = [
             "(2 - rate_curvature - alpha) (2 - p alpha) = p alpha^2; the squares of alpha cancel.",
         ),
         stiffest_spring,
+    ),
+    Exercise(
+        "late_training",
+        "write late_training(comm, x, slope, rate, tau, late, steps): local steps, and means that "
+        "are applied `late` steps after their snapshots; x changes in place.",
+        check_late_training,
+        (
+            "count steps from 1: after x -= rate * slope(x), is step % tau 0, or late?",
+            "at a snapshot keep own = x.clone() and mean = x.clone(), and let all_reduce work on "
+            "mean.",
+            "where step % tau == late and a mean was asked for: x += mean - own.",
+        ),
+        late_training,
     ),
     Exercise(
         "elastic_step",

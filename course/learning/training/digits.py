@@ -1,7 +1,7 @@
 """One small task for every way to train: handwritten digits, one split, one network, five seeds.
 
-`digits` has the split, `net` the network from a seed, `batches` a rank's part of every batch,
-`backward` its gradient, `judge` the loss on images that nobody learns from.  So losses compare.
+`digit_split` has the images, `digit_net` the network from a seed, `batches` a rank's part of every
+batch, `backward` its gradient, `judge` the loss on images that nobody learns from.
 """
 
 import functools
@@ -10,7 +10,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -45,12 +44,14 @@ class Verdict(NamedTuple):
 
 
 @functools.cache
-def digits(dtype=torch.float32) -> Split:
+def digit_split(dtype=torch.float32) -> Split:
     """The 1797 digits of scikit-learn, 8 x 8 pixels each, in one order for all, and cut in three.
 
     Pixels are standardised by the training images alone: each pixel's mean is taken off, and all
     are divided by one spread.  Source: Alpaydin & Kaynak 1998 (UCI).
     """
+    from sklearn.datasets import load_digits  # a rank that is given its images goes without
+
     found = load_digits()
     order = torch.randperm(len(found.data), generator=torch.Generator().manual_seed(0))
     x, y = torch.tensor(found.data)[order], torch.tensor(found.target)[order]
@@ -59,7 +60,7 @@ def digits(dtype=torch.float32) -> Split:
     return Split(*itertools.starmap(Images, zip(x.split(SIZES), y.split(SIZES))))
 
 
-def net(seed: int, widths=WIDTHS) -> nn.Sequential:
+def digit_net(seed: int, widths=WIDTHS) -> nn.Sequential:
     """Layers of `widths` with ReLU between them, the same to the last bit wherever it is made.
 
     Weights are normal with deviation sqrt(2 / inputs), biases 0.  Source: He et al. 2015.
@@ -93,7 +94,7 @@ def batches(images: Images, batch: int, steps: int, seed: int, rank: int = 0, ra
 
 @torch.no_grad()
 def backward(module, x, y):
-    """Give `module`, a `net`, the gradient of the mean cross-entropy of x [rows, 64], y [rows].
+    """Give `module`, a `digit_net`, the gradient of its mean loss on x [rows, 64], y [rows].
 
     As `cross_entropy(module(x), y).backward()` on cleared gradients does, by the chain rule written
     out, which an imagined cluster runs several times as fast.

@@ -60,6 +60,16 @@ def bound_by_trace(rate_curvature, workers):
     return (4 - rate_curvature) / (1 + workers) if rate_curvature < 2 else 0.0
 
 
+def bound_by_scanning(rate_curvature, workers):
+    alphas = [n / 100 for n in range(200)] if rate_curvature < 2 else [0.0]
+    return max(a for a in alphas if a == 0 or a < largest_alpha(rate_curvature, workers))
+
+
+def bound_by_scanning_on(rate_curvature, workers):
+    alphas = [n / 100 for n in range(200)] if rate_curvature < 2 else [0.0]
+    return min(a for a in alphas if a >= largest_alpha(rate_curvature, workers))
+
+
 def bound_as_two_numbers(rate_curvature, workers):
     return [0.0, largest_alpha(rate_curvature, workers)]
 
@@ -367,7 +377,186 @@ def waits_for_rank_0(comm, x, c, slope, rate, alpha, tau, steps):
             all_reduce(comm, force, "sum")
 
 
+# A late mean
+
+
+def late_stub(comm, x, slope, rate, tau, late, steps):
+    """Walk `steps` steps from x [any shape] in place; means come `late` steps after snapshots."""
+    ...
+
+
+def late_from_the_mean(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x.copy_(mean)
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_without_effect(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += 0 * mean
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_with_the_wrong_sign(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x -= mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_without_the_snapshot(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_at_the_new_place(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean - x
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_half_way(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += (mean - x) / 2
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_before_the_step(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        if own is not None and step % tau == late:
+            x += mean - own
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            pass
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_at_the_end_too(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+    if steps % tau < late and own is not None:
+        x += mean - own
+
+
+def late_a_step_early(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if own is not None and (step + 1) % tau == late:
+            x += mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_by_another_name(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x = x - rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_at_twice_the_rate(comm, x, slope, rate, tau, late, steps):
+    own = mean = None
+    for step in range(1, steps + 1):
+        x -= 2 * rate * slope(x)
+        if own is not None and step % tau == late:
+            x += mean - own
+        if step % tau == 0:
+            own, mean = x.clone(), x.clone()
+            all_reduce(comm, mean, "mean")
+
+
+def late_by_background(comm, x, slope, rate, tau, late, steps):
+    asked = own = mean = None
+    for step in range(steps):
+        x.sub_(slope(x), alpha=rate)
+        if asked and (step + 1) % tau == late:
+            asked.wait()
+            x.add_(mean).sub_(own)
+            asked = None
+        if (step + 1) % tau == 0:
+            own, mean = x.clone(), x.clone()
+            asked = comm.submit(all_reduce, mean, "mean")
+
+
+def late_on_rank_0_alone(comm, x, slope, rate, tau, late, steps):
+    for step in range(1, steps + 1):
+        x -= rate * slope(x)
+        if step % tau == 0 and comm.rank == 0:
+            all_reduce(comm, x.clone(), "mean")
+
+
+def late_with_many_means(comm, x, slope, rate, tau, late, steps):
+    p14.late_training(comm, x, slope, rate, tau, late, steps)
+    for _ in range(9):
+        all_reduce(comm, x.clone(), "mean")
+
+
 GALLERIES = [
+    Gallery(
+        "late_training",
+        late_stub,
+        [p14.late_training, late_by_background],
+        {
+            "the steps since the snapshot are thrown away.": late_from_the_mean,
+            "they go on from the mean itself": late_at_the_new_place,
+            "no mean has any effect": late_without_effect,
+            "the correction has the wrong sign": late_with_the_wrong_sign,
+            "the snapshot is not taken off": late_without_the_snapshot,
+            "they go half of the way to the mean": late_half_way,
+            "the mean is applied before the step": late_before_the_step,
+            "leave it out.": late_at_the_end_too,
+            "the mean is applied too early.": late_a_step_early,
+            "x has not moved: change it in place": late_by_another_name,
+            "it should be": late_at_twice_the_rate,
+            "have 4 means: more was sent.": late_with_many_means,
+            "a rank waits for one that has finished (on 4 ranks)": late_on_rank_0_alone,
+        },
+    ),
     Gallery(
         "steps_ahead",
         ...,
@@ -397,7 +586,9 @@ GALLERIES = [
             "this is the bound of beta, workers times alpha.": bound_as_beta,
             "this is the bound on flat ground": bound_on_flat_ground,
             "beyond 2 - rate times curvature one worker, its centre held,": bound_of_the_worker,
-            "at rate times curvature 0.1 with 4 workers it settles below 0.3958": bound_by_trace,
+            "at rate times curvature 0.3 with 4 workers it settles below 0.3864": bound_by_trace,
+            "a scan in steps of 0.01 finds two digits": bound_by_scanning,
+            "near it, but a scan in steps of 0.01": bound_by_scanning_on,
             "a bound has shape [], not [2].": bound_as_two_numbers,
             "nothing came back: does the function end in return?": bound_that_is_kept,
         },

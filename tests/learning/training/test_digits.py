@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy
 
 from course.learning.training import digits
 
-SPLIT = digits.digits(torch.float64)
+SPLIT = digits.digit_split(torch.float64)
 
 
 def test_every_image_is_in_one_part_of_the_split():
@@ -16,7 +16,7 @@ def test_every_image_is_in_one_part_of_the_split():
 
 
 def test_the_split_is_the_same_each_time():
-    again = digits.digits(torch.float64)
+    again = digits.digit_split(torch.float64)
     assert all(torch.equal(a, b) for one, other in zip(SPLIT, again) for a, b in zip(one, other))
 
 
@@ -32,9 +32,9 @@ def test_pixels_are_standardised_by_the_training_images_alone():
 
 def test_a_net_is_its_seeds_whatever_was_drawn_before():
     torch.manual_seed(1)
-    one, before = digits.net(3), torch.get_rng_state()
+    one, before = digits.digit_net(3), torch.get_rng_state()
     torch.manual_seed(2)
-    other, another = digits.net(3), digits.net(4)
+    other, another = digits.digit_net(3), digits.digit_net(4)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
     assert not torch.equal(one[0].weight, another[0].weight)
     torch.manual_seed(1)
@@ -69,7 +69,7 @@ def test_batches_that_cannot_be_are_refused():
 
 @pytest.mark.parametrize("widths", [(64, 32, 10), (64, 10), (64, 20, 12, 10)])
 def test_backward_is_autograds(widths):
-    net = digits.net(0, widths).double()
+    net = digits.digit_net(0, widths).double()
     ((x, y),) = digits.batches(SPLIT.training, 8, 1, seed=0)
     cross_entropy(net(x), y).backward()
     expected = [p.grad.clone() for p in net.parameters()]
@@ -80,7 +80,7 @@ def test_backward_is_autograds(widths):
 
 
 def test_a_net_is_judged_by_loss_and_wrong_answers():
-    net, few = digits.net(0).double(), digits.Images(SPLIT.test.x[:4], SPLIT.test.y[:4])
+    net, few = digits.digit_net(0).double(), digits.Images(SPLIT.test.x[:4], SPLIT.test.y[:4])
     with torch.no_grad():
         net[2].weight.zero_()
         net[2].bias.copy_(torch.eye(10)[int(few.y[0])])
@@ -92,7 +92,7 @@ def test_a_net_is_judged_by_loss_and_wrong_answers():
 
 
 def test_three_passes_learn_the_digits():
-    net = digits.net(0).double()
+    net = digits.digit_net(0).double()
     for x, y in digits.batches(SPLIT.training, 32, 96, seed=0):
         digits.backward(net, x, y)
         with torch.no_grad():
