@@ -1,6 +1,7 @@
 """Draw who talks to whom, and what each rank holds: `network` at one moment, `play` with a slider
 over the rounds of a run; `disagreement` says how far the ranks are apart, `slowest_pattern` what
-gossip shrinks least.
+gossip shrinks least, `blended` what a mixing matrix makes of a start, `one_peer_rounds` how soon
+the one-peer exponential graph agrees.
 """
 
 import math
@@ -25,6 +26,26 @@ def disagreement(held) -> torch.Tensor:
     """
     apart = (held - held.mean(dim=1, keepdim=True)).flatten(1).norm(dim=1)
     return apart / apart[0]
+
+
+def blended(matrix, start, times) -> torch.Tensor:
+    """What ranks that start with `start` [ranks, ...] hold after so many rounds of gossip with
+    `matrix` [ranks, ranks], for each of `times`: [times, ranks, ...].
+    """
+    powers = torch.stack([torch.linalg.matrix_power(matrix, rounds) for rounds in times])
+    return torch.tensordot(powers, start, 1)
+
+
+def one_peer_rounds(p: int, tolerance: float) -> int:
+    """Rounds on the one-peer exponential graph of `p` ranks, two or more, after which no start has
+    more than a share `tolerance` of its disagreement left.  In each round a rank takes the mean
+    with the rank 1, 2, 4, ... to its left.
+    """
+    left, rounds = torch.eye(p, dtype=torch.float64) - 1 / p, 0
+    while torch.linalg.matrix_norm(left, 2) > tolerance:
+        left = (left + left.roll(2 ** (rounds % (p - 1).bit_length()), dims=0)) / 2
+        rounds += 1
+    return rounds
 
 
 def slowest_pattern(matrix, rank: int):

@@ -81,6 +81,27 @@ def test_the_slowest_pattern_is_what_gossip_shrinks_least(graph):
     assert abs(float(pattern.sum())) < 1e-12
 
 
+def test_blended_by_hand():
+    matrix = metropolis(ring_graph(4))
+    held = graphs.blended(matrix, torch.tensor([[3.0], [6.0], [9.0], [12.0]]).double(), (0, 1, 2))
+    assert held.shape == (3, 4, 1) and held[1, :, 0].tolist() == pytest.approx([7, 6, 9, 8])
+    assert held[2, :, 0].tolist() == pytest.approx([7, 22 / 3, 23 / 3, 8])
+
+
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1), (4, 2), (8, 3), (64, 6)])
+def test_one_peer_gossip_is_exact_after_a_cycle_on_powers_of_two(p, rounds):
+    assert graphs.one_peer_rounds(p, 1e-12) == rounds
+
+
+@pytest.mark.parametrize("p", [3, 6, 12])
+def test_one_peer_rounds_are_those_of_the_worst_start(p):
+    rounds, x = graphs.one_peer_rounds(p, 0.01), torch.eye(p, dtype=torch.float64)
+    for done in range(rounds + 1):
+        apart = torch.linalg.matrix_norm(x - 1 / p, 2)
+        assert (apart <= 0.01) == (done == rounds)
+        x = (x + x[torch.arange(p) - 2 ** (done % (p - 1).bit_length())]) / 2
+
+
 def test_slowest_patterns_by_hand():
     ring, _ = graphs.slowest_pattern(metropolis(ring_graph(4)), 1)
     assert ring.tolist() == pytest.approx([0, 1, 0, -1], abs=1e-12)
