@@ -12,6 +12,7 @@ from course.parallel.gossip.topology import (
     complete_graph,
     metropolis,
     ring_graph,
+    spectral_gap,
     star_graph,
     wheel_graph,
 )
@@ -60,6 +61,54 @@ def test_every_edge_is_a_line_and_every_rank_a_number(graph):
     assert axes.get_title(loc="left") == "five"
 
 
+def test_values_are_written_on_dots_whose_colours_tell_their_signs():
+    values = torch.tensor([1.0, 0.25, -1.0, 0.0])
+    axes = graphs.network(ring_graph(4), "four", values=values)
+    assert [text.get_text() for text in axes.texts] == ["+1.00", "+0.25", "-1.00", "0"]
+    dots = [line for line in axes.lines if len(line.get_xydata()) == 1]
+    shades = [np.array(mpl.colors.to_rgb(dot.get_markerfacecolor())) for dot in dots]
+    assert shades[0][2] > shades[0][1] and shades[2][2] < shades[2][0]
+    assert np.ptp(shades[3]) < 0.02 < np.ptp(shades[1])
+
+
+@pytest.mark.parametrize("graph", [ring_graph(12), star_graph(6), wheel_graph(9), ring_graph(3)])
+def test_the_slowest_pattern_is_what_gossip_shrinks_least(graph):
+    matrix = metropolis(graph)
+    pattern, share = graphs.slowest_pattern(matrix, 2)
+    assert torch.allclose(matrix @ pattern, share * pattern, atol=1e-12)
+    assert abs(share) == pytest.approx(1 - spectral_gap(matrix))
+    assert pattern[2] > 0 and float(pattern.abs().max()) == pytest.approx(1)
+    assert abs(float(pattern.sum())) < 1e-12
+
+
+def test_blended_by_hand():
+    matrix = metropolis(ring_graph(4))
+    held = graphs.blended(matrix, torch.tensor([[3.0], [6.0], [9.0], [12.0]]).double(), (0, 1, 2))
+    assert held.shape == (3, 4, 1) and held[1, :, 0].tolist() == pytest.approx([7, 6, 9, 8])
+    assert held[2, :, 0].tolist() == pytest.approx([7, 22 / 3, 23 / 3, 8])
+
+
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1), (4, 2), (8, 3), (64, 6)])
+def test_one_peer_gossip_is_exact_after_a_cycle_on_powers_of_two(p, rounds):
+    assert graphs.one_peer_rounds(p, 1e-12) == rounds
+
+
+@pytest.mark.parametrize("p", [3, 6, 12])
+def test_one_peer_rounds_are_those_of_the_worst_start(p):
+    rounds, x = graphs.one_peer_rounds(p, 0.01), torch.eye(p, dtype=torch.float64)
+    for done in range(rounds + 1):
+        apart = torch.linalg.matrix_norm(x - 1 / p, 2)
+        assert (apart <= 0.01) == (done == rounds)
+        x = (x + x[torch.arange(p) - 2 ** (done % (p - 1).bit_length())]) / 2
+
+
+def test_slowest_patterns_by_hand():
+    ring, _ = graphs.slowest_pattern(metropolis(ring_graph(4)), 1)
+    assert ring.tolist() == pytest.approx([0, 1, 0, -1], abs=1e-12)
+    star, share = graphs.slowest_pattern(metropolis(star_graph(4)), 3)
+    assert star.tolist() == pytest.approx([0, -0.5, -0.5, 1], abs=1e-12) and share == 0.75
+
+
 @pytest.mark.parametrize("ranks", BIG)
 def test_pictures_hang_where_their_ranks_are_and_touch_no_other(ranks):
     pictures = torch.rand(ranks, 4, 2)
@@ -78,8 +127,9 @@ def test_the_slider_shows_the_round_that_it_names(monkeypatch):
     held = {label: history(graph, 4) for label, graph in kinds.items()}
     drawn = []
     monkeypatch.setattr(graphs, "sliders", lambda draw, **given: drawn.append((draw, given)))
-    graphs.play(kinds, held)
+    graphs.play(kinds, held, film=(0, 3))
     ((draw, given),) = drawn
+    assert given["film"] == [{"done": 0}, {"done": 3}]
     assert (given["done"].min, given["done"].max, given["done"].value) == (0, 4, 0)
     draw(3)
     for axes, (label, rounds) in zip(plt.gcf().axes, held.items(), strict=True):

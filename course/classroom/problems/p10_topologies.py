@@ -1,5 +1,5 @@
-"""Exercises of notebook 10: rounds from a gap, shortcuts across a ring, the mixing matrix, a round
-of gossip from messages, a mean that fades away."""
+"""Exercises of notebook 10: rounds from a gap and from two measurements, shortcuts across a ring,
+the mixing matrix, a round of gossip from messages, a mean that fades away."""
 
 import math
 
@@ -8,7 +8,6 @@ import torch
 from course.classroom.answers import check_filled, function, held, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.parallel.gossip.gossip import gossip
 from course.parallel.gossip.topology import (
     Graph,
     metropolis,
@@ -20,6 +19,7 @@ from course.parallel.gossip.topology import (
 )
 
 GAP, TOLERANCE = 0.05, 1e-3
+MEASURED = (20, 0.30), (40, 0.12)  # rounds, and the share of the disagreement that was left
 ROUND_TABLE, NEIGHBOURS, ROUNDS = 16, 3, 50  # the ring with shortcuts, and what it may take
 LARGE = 2**18  # elements: 2 MB, more than a socket holds
 ODD = Graph(5, ((0, 1), (0, 2), (0, 3), (3, 4)))  # 3, 1, 1, 2 and 1 neighbours
@@ -40,8 +40,32 @@ def check_rounds_to_agree(answer):
     if rounds != round(rounds):
         raise Wrong(f"a round is whole: {rounds:.6g} of them cannot be.")
     if 0 <= rounds < right:
-        raise Wrong(f"after {rounds:.0f} rounds {(1 - GAP) ** rounds:.2g} may be left.")
+        left = f"{(1 - GAP) ** rounds:.6f} may be left"
+        raise Wrong(f"after {rounds:.0f} rounds {left}, which is more than {TOLERANCE}.")
     raise Wrong(f"fewer than {rounds:.6g} rounds are enough.")
+
+
+def check_rounds_from_two(answer):
+    rounds, ((early, more), (late, less)) = number(answer), MEASURED
+    factor, goal = (less / more) ** (1 / (late - early)), math.log(TOLERANCE)
+    exact = late + math.log(TOLERANCE / less) / math.log(factor)
+    if exact - 1 <= rounds <= math.ceil(exact) + 1:
+        return f"{1 - factor:.3f} is the gap, and {math.ceil(exact)} rounds are enough."
+    for wrong, sentence in (
+        (exact - late, f"that many after round {late}: count from the start."),
+        (goal / math.log(factor), "that starts at round 0 with all of it, at the late speed: the "
+         "first rounds were faster. Start from what was measured."),
+        (late * goal / math.log(less), "that takes the first rounds and the late ones together: "
+         "only the late ones, between the two measurements, shrink as the gap says."),
+        (early * goal / math.log(more), "that uses the first measurement alone: the first rounds "
+         "shrink more than the slowest pattern."),
+        (late + (less - TOLERANCE) * (late - early) / (more - less), "that goes on along a "
+         "straight line: each round takes the same share, not the same amount."),
+    ):  # fmt: skip
+        if abs(rounds - wrong) <= 1.5:
+            raise Wrong(sentence)
+    left = less * factor ** (rounds - late)
+    raise Wrong(f"at the speed of the late rounds {left:.2g} would be left after {rounds:.6g}.")
 
 
 def check_shortcuts(answer):
@@ -74,14 +98,24 @@ def pair(each) -> tuple:
 
 
 def check_mixing_matrix(answer):
+    refuse_the_package(function(answer))
     for what, graph in (
         ("the ring of 5", ring_graph(5)),
         ("the star of 4", star_graph(4)),
         ("a tree of 5", ODD),
         ("a single rank", Graph(1, ())),
     ):
-        check_matrix(what, function(answer)(graph), metropolis(graph), graph)
+        check_matrix(what, answer(graph), metropolis(graph), graph)
     return "symmetric, and each row sums to one: what one rank gives away, another one gets."
+
+
+def refuse_the_package(answer):
+    """Refuse an answer that calls the package's `metropolis`, under whatever name."""
+    known = getattr(answer, "__globals__", {})
+    names = getattr(getattr(answer, "__code__", None), "co_names", ())
+    meant = [known.get(name, metropolis if name == "metropolis" else None) for name in names]
+    if answer is metropolis or metropolis in meant:
+        raise Wrong("metropolis does the work for you here: write the weights yourself.")
 
 
 def check_matrix(what, matrix, right, graph):
@@ -111,8 +145,14 @@ def check_matrix(what, matrix, right, graph):
 
 
 def check_gossip_round(answer):
-    for graph, n in ((ring_graph(4), 3), (ODD, 3), (Graph(1, ()), 3), (star_graph(3), LARGE)):
-        matrix, start = metropolis(graph), starts(graph.ranks, n)
+    for graph, weigh, n in (
+        (ring_graph(4), metropolis, 3),
+        (ODD, metropolis, 3),
+        (star_graph(4), plain_means, 3),
+        (Graph(1, ()), metropolis, 3),
+        (star_graph(3), metropolis, LARGE),
+    ):
+        matrix, start = weigh(graph), starts(graph.ranks, n)
         outcomes, trace = on_ranks(mixed, graph.ranks, function(answer), start, matrix)
         right = matrix @ start
         for rank, (x, returned) in enumerate(outcomes):
@@ -122,6 +162,14 @@ def check_gossip_round(answer):
                 raise Wrong(f"on {graph.ranks} ranks, rank {rank} holds {what}.")
         check_messages(trace, answer, graph, 8 * n)
     return "each rank sent its x once to each neighbour, at any size, and to nobody else."
+
+
+def plain_means(graph):
+    """The matrix of plain means over a rank and its neighbours: rows sum to one, columns do not."""
+    matrix = torch.eye(graph.ranks, dtype=torch.float64)
+    for rank, near in enumerate(graph.neighbours):
+        matrix[rank, [rank, *near]] = 1 / (1 + len(near))
+    return matrix
 
 
 def mixed(comm, answer, start, *args):
@@ -145,6 +193,9 @@ def instead(x, rank: int, start, matrix) -> str:
         "the plain mean of itself and its neighbours": start[[rank, *near]].mean(dim=0),
         "the mean of all ranks": start.mean(dim=0),
         "the sum of itself and its neighbours": start[[rank, *near]].sum(dim=0),
+        f"the mixture by column {rank} of the matrix: its weights are in row {rank}": (
+            matrix[:, rank] @ start
+        ),
     }
     like = (words for words, guess in guesses.items() if torch.allclose(x, guess, atol=1e-9))
     plain = held(x, rank, list(start))
@@ -172,6 +223,19 @@ def check_messages(trace, answer, graph, nbytes: int, rounds: int = 1):
                 f"{where} rank {rank} has {len(near)} neighbours, and {len(sent)} of its messages "
                 f"were waited for, not {rounds * len(near)}."
             )
+
+
+def gossip_round(comm, x, matrix):
+    """x [any shape] becomes the mixture that row comm.rank of the matrix says, in place.
+
+    The neighbours are exchanged with in the order of their ranks, so no two wait for each other.
+    """
+    row, before, heard = matrix[comm.rank].tolist(), x.clone(), torch.empty_like(x)
+    x *= row[comm.rank]
+    for other, weight in enumerate(row):
+        if weight and other != comm.rank:
+            comm.exchange(before, other, heard, other)
+            x += weight * heard
 
 
 def mean_that_fades(comm, x, graph, rounds):
@@ -269,6 +333,20 @@ EXERCISES = [
         "7 / gap rounds for a thousandth, since log(1000) is 6.9.",
     ),
     Exercise(
+        "rounds_from_two",
+        f"gossip on an unknown graph had left {MEASURED[0][1]} of the disagreement after "
+        f"{MEASURED[0][0]} rounds and {MEASURED[1][1]} after {MEASURED[1][0]}: after how many "
+        "rounds, counted from the start, do you predict a thousandth?",
+        check_rounds_from_two,
+        (
+            "late rounds shrink the slowest pattern alone: each by the same factor, 1 - gap.",
+            "20 rounds have left 0.12 / 0.30 = 0.4 of what there was, so one leaves 0.4 ** (1/20).",
+            "from round 40 on: 0.12 * 0.4 ** (t / 20) = 0.001. Then add the 40.",
+        ),
+        "40 + 20 * math.log(0.001 / 0.12) / math.log(0.12 / 0.30), which is 144.5, so 145 rounds; "
+        "the gap is 1 - 0.4 ** (1 / 20) = 0.045.",
+    ),
+    Exercise(
         "shortcuts",
         f"name shortcuts, pairs of ranks, that let a ring of {ROUND_TABLE} agree to a thousandth "
         f"in at most {ROUNDS} rounds, with no more than {NEIGHBOURS} neighbours for any rank.",
@@ -304,7 +382,7 @@ EXERCISES = [
             "if all ranks send first, nobody receives; comm.exchange does both at once.",
             "change x only when all neighbours have been sent what it was before.",
         ),
-        gossip,
+        gossip_round,
     ),
     Exercise(
         "mean_by_gossip",

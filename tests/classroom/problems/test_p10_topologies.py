@@ -2,11 +2,17 @@
 
 import torch
 
-from course.classroom.problems.p10_topologies import mean_by_gossip, mean_that_fades
+from course.classroom.exercises import check
+from course.classroom.problems.p10_topologies import (
+    gossip_round,
+    mean_by_gossip,
+    mean_that_fades,
+)
 from course.collectives import all_gather, all_reduce
+from course.parallel.gossip import topology
 from course.parallel.gossip.gossip import gossip
 from course.parallel.gossip.topology import metropolis
-from tests.classroom.gallery import Gallery, gallery_tests
+from tests.classroom.gallery import Gallery, checked, gallery_tests
 
 OPPOSITE = [(rank, rank + 8) for rank in range(8)]
 
@@ -87,6 +93,14 @@ def own_row_only(graph):
     return weights_by_loops(graph)[0]
 
 
+def weights_from_the_package(graph):
+    return metropolis(graph)
+
+
+def weights_from_the_module(graph):
+    return topology.metropolis(graph)
+
+
 def weights_that_stop(graph):
     return 1 / (1 + max(graph.degrees))
 
@@ -134,6 +148,14 @@ def round_in_order(comm, x, matrix):
                 comm.recv(out, r)
         new += row[r] * out
     x.copy_(new)
+
+
+def columns_for_rows(comm, x, matrix):
+    round_of_exchanges(comm, x, matrix.T)
+
+
+def round_of_the_package(comm, x, matrix):
+    gossip(comm, x, matrix, 1)
 
 
 def sends_first(comm, x, matrix):
@@ -308,10 +330,25 @@ GALLERIES = [
             "a round takes 5 % of what is left, not of what there was.": 20,
             "that is for the square of the disagreement.": 68,
             "powers of ten: the natural logarithm is wanted.": 60,
-            "after 134 rounds 0.001 may be left.": 134,
+            "after 134 rounds 0.001035 may be left, which is more than 0.001.": 134,
             "a round is whole: 134.672 of them cannot be.": 134.672,
             "fewer than 139 rounds are enough.": 139,
             "a number is wanted, not 'many'.": "many",
+        },
+    ),
+    Gallery(
+        "rounds_from_two",
+        ...,
+        [145, 144.5, 144, 146, torch.tensor(145)],
+        {
+            "that many after round 40: count from the start.": 105,
+            "that starts at round 0 with all of it, at the late speed": 151,
+            "that takes the first rounds and the late ones together": 131,
+            "that uses the first measurement alone": 115,
+            "that goes on along a straight line": 53,
+            "0.058 would be left after 56.": 56,
+            "1.4e-05 would be left after 238.": 238,
+            "a number is wanted, not 'soon'.": "soon",
         },
     ),
     Gallery(
@@ -341,8 +378,9 @@ GALLERIES = [
     Gallery(
         "mixing_matrix",
         matrix_stub,
-        [metropolis, weights_by_loops, weights_of_edges],
+        [weights_by_loops, weights_of_edges],
         {
+            "metropolis does the work for you here": weights_from_the_package,
             "for the star of 4, [0, 1] is 0.25 and [1, 0] 0.5: who gives more": plain_means,
             "for the star of 4, a weight is below 0": smaller_degree,
             "for the star of 4, row 1 sums to 0.75, not to 1.": own_by_degree,
@@ -358,8 +396,10 @@ GALLERIES = [
     Gallery(
         "gossip_round",
         round_stub,
-        [round_with_handles, round_of_exchanges, round_in_order],
+        [gossip_round, round_with_handles, round_of_exchanges, round_in_order],
         {
+            "on 4 ranks, rank 0 holds the mixture by column 0 of the": columns_for_rows,
+            "gossip does the work for you here": round_of_the_package,
             "the ranks wait for one another (on 4 ranks)": sends_first,
             "rank 0 holds another mixture: all have to send what they held": mixes_as_it_goes,
             "on 4 ranks, rank 0 sends to rank 2: no neighbour.": to_everyone,
@@ -396,3 +436,11 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_the_weights_of_the_package_are_refused_under_any_name():
+    for verdict in (
+        checked("mixing_matrix", weights_from_the_module),
+        check("mixing_matrix", metropolis),
+    ):
+        assert verdict.right is False and "does the work for you here" in verdict.sentence
