@@ -2,7 +2,7 @@
 
 import math
 
-from course.classroom.figures import COLOURS, legend, named, panels
+from course.classroom.figures import COLOURS, curves, legend, named, panels
 
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 NOISE = "#F3E3B5"
@@ -75,6 +75,21 @@ def errors_by_batch(lines, title, axes=None, top=95):
     axes.set_yticks(ticks, ticks)
     axes.set_ylim(1.4, top * 1.15)
     return axes
+
+
+def run(rates, losses, title):
+    """The rate and the loss of every step of one run, side by side; returns both axes.
+
+    The right title says whether it learns: whether the last loss is below half a nat.
+    """
+    left, right = panels(2, 4.8, 3.2)
+    steps = range(len(rates))
+    curves({"": (steps, rates)}, title, "step", "learning rate", axes=left)
+    left.set_ylim(0, max(5.2, 1.05 * max(rates)))
+    fate = "It learns" if losses[-1] < 0.5 else "It does not learn"
+    curves({"": (steps, losses)}, fate, "step", "loss (nats)", log="y", axes=right)
+    right.set_ylim(1e-3, 1e3)
+    return left, right
 
 
 def _name_ends(axes, ends):

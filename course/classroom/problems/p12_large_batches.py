@@ -8,16 +8,11 @@ from course.classroom.comparison import close, compare, like, multiple, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
 from course.learning.training.large_batch import linear_scaled, sqrt_scaled, warm_up
+from course.learning.training.noise import gradient_noise_scale
 
 RATE, BATCH, EPOCHS, IMAGES = 0.1, 8192, 5, 1_281_167
 RATE_OF_LAYER, TRUST, DECAY = 0.5, 0.02, 0.1
 RANKS, PART, OF_A_RANK, OF_THE_MEAN = 8, 32, 6.0, 2.5  # squares of lengths
-
-
-def noise_scale(gradients):
-    """tr(Sigma) / |G|^2 of the gradients [images, parameters] of single images: a number."""
-    mean = gradients.mean(dim=0)
-    return gradients.var(dim=0).sum() / mean.square().sum()
 
 
 # What a slip gives in the place of `noise_scale`.
@@ -80,7 +75,7 @@ NOISES = (
 def check_noise(answer):
     cases = [(gradients_of(300, parameters),) for parameters in (7, 60)]
     compare(
-        answer, noise_scale, cases, NOISES, shape_is="the noise scale", tolerance=0.01,
+        answer, gradient_noise_scale, cases, NOISES, shape_is="the noise scale", tolerance=0.01,
         otherwise="tr(Sigma) is the sum of the variances of all parameters, |G|^2 the squared "
         "length of the mean gradient.",
     )  # fmt: skip
@@ -471,7 +466,7 @@ EXERCISES = [
             "gradients.var(dim=0) has the variance of each parameter; their sum is the trace.",
             "the squared length of G is G.square().sum().",
         ),
-        noise_scale,
+        gradient_noise_scale,
     ),
     Exercise(
         "added_each_step",

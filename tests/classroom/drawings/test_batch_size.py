@@ -1,6 +1,6 @@
 import pytest
 
-from course.classroom.drawings.batch_size import DASHES, MARKERS, errors_by_batch, knee, slopes
+from course.classroom.drawings.batch_size import DASHES, MARKERS, errors_by_batch, knee, run, slopes
 
 
 def test_every_place_has_a_dot_for_each_sample_and_its_mean():
@@ -49,3 +49,11 @@ def test_means_are_drawn_and_seeds_of_different_lines_stand_beside_one_another()
     means = [line.get_ydata().tolist() for line in axes.lines if line.get_markersize() == 6]
     places = {line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 3}
     assert means == [[3.0], [3.0]] and len(places) == 2
+
+
+def test_a_run_shows_rates_and_losses_and_says_whether_it_learns():
+    left, right = run([0.1, 2.0, 0.0], [2.3, 1.0, 0.4], "a title")
+    assert left.lines[0].get_ydata().tolist() == [0.1, 2.0, 0.0]
+    assert right.get_title(loc="left") == "It learns" and right.get_yscale() == "log"
+    assert run([0.1], [float("nan")], "")[1].get_title(loc="left") == "It does not learn"
+    assert run([9.0], [2.3], "")[0].get_ylim()[1] > 9

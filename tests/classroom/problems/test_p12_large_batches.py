@@ -454,7 +454,7 @@ GALLERIES = [
     Gallery(
         "noise_scale",
         noise_stub,
-        [p12.noise_scale, noise_with_all_images_known, noise_by_distances, noise_by_covariance],
+        [noise_with_all_images_known, noise_by_distances, noise_by_covariance],
         {
             "the length of the mean.": noise_by_mean_length,
             "not their mean.": noise_of_a_parameter,
