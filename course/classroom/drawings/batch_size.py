@@ -73,7 +73,8 @@ def errors_by_batch(lines, title, axes=None, top=95):
     _powers_of_two(axes, sizes)
     ticks = [tick for tick in (2, 3, 5, 10, 20, 40, 90) if tick <= top]
     axes.set_yticks(ticks, ticks)
-    axes.set_ylim(1.4, top * 1.15)
+    axes.set(xlim=(sizes[0] / 1.25, sizes[-1] * 1.2 * (sizes[-1] / sizes[0]) ** 0.22),
+             ylim=(1.4, top * 1.15))  # fmt: skip
     return axes
 
 
