@@ -1,5 +1,5 @@
-"""Exercises of notebook 12: a warm-up in numbers, a schedule, a step of LARS, LARS on ranks, a
-layer that stays zero."""
+"""Exercises of notebook 12: the noise scale, and from norms on ranks; a warm-up in numbers, a
+schedule, a step of LARS, LARS on ranks, a layer that stays zero."""
 
 import torch
 
@@ -8,9 +8,109 @@ from course.classroom.comparison import close, compare, like, multiple, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
 from course.learning.training.large_batch import linear_scaled, sqrt_scaled, warm_up
+from course.learning.training.noise import gradient_noise_scale
 
 RATE, BATCH, EPOCHS, IMAGES = 0.1, 8192, 5, 1_281_167
 RATE_OF_LAYER, TRUST, DECAY = 0.5, 0.02, 0.1
+RANKS, PART, OF_A_RANK, OF_THE_MEAN = 8, 32, 6.0, 2.5  # squares of lengths
+
+
+# What a slip gives in the place of `noise_scale`.
+NOISES = (
+    (
+        lambda g: g.var(dim=0).sum() / g.square().sum(dim=1).mean(),
+        "this divides by the mean of the squared lengths; |G| is the length of the mean.",
+    ),
+    (
+        lambda g: g.var(dim=0).mean() / g.mean(dim=0).square().sum(),
+        "the trace is the sum of the variances, not their mean.",
+    ),
+    (
+        lambda g: g.var(dim=0).sum() / g.mean(dim=0).norm(),
+        "|G| is squared: without the square the result has the unit of a gradient.",
+    ),
+    (
+        lambda g: g.std(dim=0).sum() / g.mean(dim=0).square().sum(),
+        "these are standard deviations: the trace is the sum of their squares.",
+    ),
+    (
+        lambda g: g.std(dim=0).sum() / g.mean(dim=0).norm(),
+        "these are standard deviations: the trace is the sum of their squares.",
+    ),
+    (
+        lambda g: g.std(dim=0).norm() / g.mean(dim=0).norm(),
+        "this is the square root of the noise scale.",
+    ),
+    (
+        lambda g: g.square().sum(dim=1).mean() / g.mean(dim=0).square().sum(),
+        "the mean has to be taken off before you square: this is one too many.",
+    ),
+    (
+        lambda g: g.mean(dim=0).square().sum() / g.var(dim=0).sum(),
+        "this is signal divided by noise: upside down.",
+    ),
+    (
+        lambda g: (g.var(dim=0) / g.mean(dim=0).square()).sum(),
+        "first both sums, then one division.",
+    ),
+    (
+        lambda g: g.var() / g.mean() ** 2,
+        "this takes all numbers together: every parameter has a mean of its own.",
+    ),
+    (
+        lambda g: g.var(dim=1).sum() / g.mean(dim=1).square().sum(),
+        "this goes along the parameters: images are axis 0.",
+    ),
+    (
+        lambda g: g.var(dim=0).sum() / g.mean(dim=0).square().sum() / len(g),
+        "this is divided by the number of images: the noise of their mean, not of one image.",
+    ),
+    (
+        lambda g: g.var(dim=0).sum() / g.sum(dim=0).square().sum(),
+        "G is the mean of the gradients, not their sum.",
+    ),
+)
+
+
+def check_noise(answer):
+    cases = [(gradients_of(300, parameters),) for parameters in (7, 60)]
+    compare(
+        answer, gradient_noise_scale, cases, NOISES, shape_is="the noise scale", tolerance=0.01,
+        otherwise="tr(Sigma) is the sum of the variances of all parameters, |G|^2 the squared "
+        "length of the mean gradient.",
+    )  # fmt: skip
+    return "noise divided by signal: a number of images."
+
+
+def gradients_of(images, parameters):
+    """Gradients [images, parameters] of single images: a mean and noise about it."""
+    generator = torch.Generator().manual_seed(parameters)
+    drawn = torch.randn(images + 1, parameters, generator=generator, dtype=torch.float64)
+    return 0.7 * drawn[0] + 1.2 * drawn[1:]
+
+
+def check_norms(answer):
+    found, whole = number(answer), RANKS * PART
+    trace = (OF_A_RANK - OF_THE_MEAN) / (1 / PART - 1 / whole)
+    signal = OF_THE_MEAN - trace / whole
+    if close(found, trace / signal, 0.01):
+        return f"tr(Sigma) is {trace:g} and |G|^2 is {signal:g}, without one gradient of an image."
+    refuse(
+        found,
+        (trace, "this is tr(Sigma); divide it by |G|^2."),
+        ((OF_A_RANK - OF_THE_MEAN) * PART,
+         "the mean of 256 images has noise, too; and tr(Sigma) has to be divided by |G|^2."),
+        (trace / OF_THE_MEAN, "2.5 is not |G|^2 yet: the mean of 256 images has noise, too."),
+        ((OF_A_RANK - OF_THE_MEAN) * PART / OF_THE_MEAN,
+         "two slips: both lengths have noise in them; write down both equations."),
+        (OF_A_RANK * PART, "this takes all of a rank's gradient for noise."),
+        (OF_A_RANK / OF_THE_MEAN * PART, "lengths still hold signal and noise: part them first."),
+        ((OF_A_RANK - OF_THE_MEAN) / OF_THE_MEAN, "this is a ratio for 32 images, not for one."),
+        (signal / trace, "this is signal divided by noise: upside down."),
+        (signal, "this is |G|^2; the noise scale is tr(Sigma) divided by it."),
+        tolerance=0.01,
+    )  # fmt: skip
+    raise Wrong("two equations, 6.0 = |G|^2 + tr/32 and 2.5 = |G|^2 + tr/256, give tr and |G|^2.")
 
 
 def check_added(answer):
@@ -95,13 +195,20 @@ def check_schedule(answer):
     cases = [(t, *long) for t in (9, 20, 0, 1, 10, 11, 25, 39, 40)]
     cases += [(t, *none) for t in (0, 1, 5, 25)]
     for t, first, peak, warm, steps in cases:
-        otherwise = f"step {t} of {steps}, warm-up {warm}, from {first} to {peak}: the rate is "
+        where = f"step {t} of {steps}, warm-up {warm}, from {first} to {peak}"
         right = rate_of_step(t, first, peak, warm, steps)
+        yours = function(answer)(t, first, peak, warm, steps)
         compare(
             answer, rate_of_step, [(t, first, peak, warm, steps)], SCHEDULES,
-            otherwise=f"{otherwise}{right:.4g}.", shape_is="a rate",
+            otherwise=f"{where}: the rate should be {right:.4g}, yours is {shown(yours)}.",
+            shape_is="a rate",
         )  # fmt: skip
     return "up by equal amounts, down as a square, and without a warm-up from the peak at once."
+
+
+def shown(value) -> str:
+    """A number in few digits, anything else as it is."""
+    return f"{float(value):.4g}" if isinstance(value, int | float | torch.Tensor) else repr(value)
 
 
 def lars_step(w, gradient, rate, trust, decay):
@@ -126,6 +233,18 @@ STEPS = (
     (
         lambda w, g, rate, trust, decay: w - rate * trust * w.norm() / g.norm() * g,
         "the decay is missing, in the step and in the divisor.",
+    ),
+    (
+        lambda w, g, rate, trust, decay: (
+            w - rate * trust * w.norm() / (g.norm() + decay * w.norm()) * g - rate * decay * w
+        ),
+        "the ratio is right, but it multiplies the gradient alone: decay * w belongs inside, too.",
+    ),
+    (
+        lambda w, g, rate, trust, decay: (
+            w - rate * trust * w.norm() / g.norm() * g - rate * decay * w
+        ),
+        "the decay is apart from the ratio: LARS has it in the divisor and in the step.",
     ),
     (
         lambda w, g, rate, trust, decay: (
@@ -325,6 +444,30 @@ def check_layer(what, given, moved, wanted, decay):
 
 
 EXERCISES = [
+    Exercise(
+        "noise_on_ranks",
+        "put in place of the dots the noise scale, in images: 8 ranks with 32 images each have "
+        "gradients whose squared length is 6.0 on average; that of their mean is 2.5.",
+        check_norms,
+        (
+            "the mean over b images has the squared length |G|^2 + tr(Sigma) / b on average.",
+            "6.0 = |G|^2 + tr / 32, and 2.5 = |G|^2 + tr / 256.",
+            "subtract: 3.5 = tr * (1/32 - 1/256).",
+        ),
+        "tr = 3.5 / (1/32 - 1/256) = 128 and |G|^2 = 2.5 - 128/256 = 2, so 64 images.",
+    ),
+    Exercise(
+        "noise_scale",
+        "write noise_scale(gradients): the sum of the variances of all parameters, divided by the "
+        "squared length of the mean gradient; gradients are [images, parameters].",
+        check_noise,
+        (
+            "gradients.mean(dim=0) is G, with one number for each parameter.",
+            "gradients.var(dim=0) has the variance of each parameter; their sum is the trace.",
+            "the squared length of G is G.square().sum().",
+        ),
+        gradient_noise_scale,
+    ),
     Exercise(
         "added_each_step",
         "put in place of the dots what a warm-up from 0.1 to the linearly scaled rate of a batch "

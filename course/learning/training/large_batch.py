@@ -1,8 +1,8 @@
 """Learn from batches of thousands: scale the rate, warm it up, or fit it to every layer.
 
-`linear_scaled` and `sqrt_scaled` give the rate of a larger batch, `warm_up` the way there; `LARS`
-and `LAMB` are torch optimisers whose steps are in proportion to the weights; `groups` says which
-parameters are decayed and which of them get a rate of their own.
+`linear_scaled` and `sqrt_scaled` give the rate of a larger batch, `warm_up` the way there,
+`linear_decay` the way back; `LARS` and `LAMB` are torch optimisers whose steps are in proportion to
+the weights; `groups` says which parameters are decayed and which of them get a rate of their own.
 """
 
 import re
@@ -35,6 +35,13 @@ def warm_up(first, peak, steps):
     if steps < 1:
         raise ValueError(f"a warm-up takes at least 1 step, not {steps}")
     return lambda t: first + (peak - first) * min(t, steps) / steps
+
+
+def linear_decay(peak, steps, warm=0, first=0.0):
+    """The rate of step t = 0, 1, ...: up from `first` to `peak` in `warm` steps, then by equal
+    amounts down to 0 at `steps`."""
+    up = warm_up(first, peak, max(warm, 1))
+    return lambda t: up(t) if t < warm else peak * (steps - t) / (steps - warm)
 
 
 def groups(module, weight_decay, *, decayed=("weight",), adapted=("weight",)) -> list[dict]:

@@ -9,6 +9,84 @@ from course.collectives import all_gather, all_reduce
 from course.learning.training.large_batch import LARS, warm_up
 from tests.classroom.gallery import Gallery, gallery_tests
 
+# The noise scale
+
+
+def noise_stub(gradients):
+    """tr(Sigma) / |G|^2: how many images' noise is as long as the gradient."""
+    ...
+
+
+def noise_with_all_images_known(gradients):
+    mean = gradients.mean(dim=0)
+    return (gradients - mean).pow(2).sum(dim=1).mean() / (mean @ mean)
+
+
+def noise_by_distances(gradients):
+    mean = gradients.mean(dim=0)
+    return float((gradients - mean).norm() ** 2 / len(gradients) / mean.norm() ** 2)
+
+
+def noise_by_covariance(gradients):
+    return torch.cov(gradients.T).trace() / gradients.mean(dim=0).norm() ** 2
+
+
+def noise_by_mean_length(gradients):
+    return gradients.var(dim=0).sum() / gradients.norm(dim=1).square().mean()
+
+
+def noise_of_a_parameter(gradients):
+    return gradients.var(dim=0).mean() / gradients.mean(dim=0).norm() ** 2
+
+
+def noise_without_the_square(gradients):
+    return gradients.var(dim=0).sum() / gradients.mean(dim=0).norm()
+
+
+def noise_of_deviations(gradients):
+    return gradients.std(dim=0).sum() / gradients.mean(dim=0).norm() ** 2
+
+
+def noise_as_a_length(gradients):
+    return gradients.std(dim=0).norm() / gradients.mean(dim=0).norm()
+
+
+def noise_about_zero(gradients):
+    return gradients.norm(dim=1).square().mean() / gradients.mean(dim=0).norm() ** 2
+
+
+def noise_upside_down(gradients):
+    return gradients.mean(dim=0).norm() ** 2 / gradients.var(dim=0).sum()
+
+
+def noise_by_parameter(gradients):
+    return (gradients.var(dim=0) / gradients.mean(dim=0) ** 2).sum()
+
+
+def noise_of_all_numbers(gradients):
+    return gradients.var() / gradients.mean() ** 2
+
+
+def noise_along_the_wrong_axis(gradients):
+    return gradients.var(dim=1).sum() / gradients.mean(dim=1).norm() ** 2
+
+
+def noise_of_the_mean(gradients):
+    return gradients.var(dim=0).sum() / gradients.mean(dim=0).norm() ** 2 / len(gradients)
+
+
+def noise_beside_the_sum(gradients):
+    return gradients.var(dim=0).sum() / gradients.sum(dim=0).norm() ** 2
+
+
+def noise_for_each(gradients):
+    return gradients.var(dim=0) / gradients.mean(dim=0).norm() ** 2
+
+
+def noise_that_prints(gradients):
+    str(gradients.var(dim=0).sum())
+
+
 # The schedule
 
 
@@ -116,6 +194,15 @@ def step_with_decay_below_alone(w, gradient, rate, trust, decay):
 
 def step_without_decay(w, gradient, rate, trust, decay):
     return w - rate * trust * w.norm() / gradient.norm() * gradient
+
+
+def step_with_decay_outside(w, gradient, rate, trust, decay):
+    ratio = trust * w.norm() / (gradient.norm() + decay * w.norm())
+    return w * (1 - rate * decay) - rate * ratio * gradient
+
+
+def step_with_decay_of_its_own(w, gradient, rate, trust, decay):
+    return w - rate * (trust * w.norm() / gradient.norm() * gradient + decay * w)
 
 
 def step_by_the_length_of_the_sum(w, gradient, rate, trust, decay):
@@ -347,6 +434,45 @@ STEPS = 5 * 1_281_167 / 8192
 
 GALLERIES = [
     Gallery(
+        "noise_on_ranks",
+        ...,
+        [64, 128 / 2.0, 3.5 / (1 / 32 - 1 / 256) / 2, torch.tensor(64.2)],
+        {
+            "this is tr(Sigma); divide it by |G|^2.": 128,
+            "and tr(Sigma) has to be divided": 3.5 * 32,
+            "2.5 is not |G|^2 yet": 128 / 2.5,
+            "two slips: both lengths": 3.5 * 32 / 2.5,
+            "all of a rank's gradient for noise": 192,
+            "part them first.": 6 / 2.5 * 32,
+            "a ratio for 32 images": 3.5 / 2.5,
+            "upside down": 1 / 64,
+            "this is |G|^2;": 2.0,
+            "two equations": 42,
+            "a number is wanted": "images",
+        },
+    ),
+    Gallery(
+        "noise_scale",
+        noise_stub,
+        [noise_with_all_images_known, noise_by_distances, noise_by_covariance],
+        {
+            "the length of the mean.": noise_by_mean_length,
+            "not their mean.": noise_of_a_parameter,
+            "|G| is squared": noise_without_the_square,
+            "these are standard deviations": noise_of_deviations,
+            "this is the square root of the noise scale.": noise_as_a_length,
+            "one too many.": noise_about_zero,
+            "upside down.": noise_upside_down,
+            "first both sums, then one division.": noise_by_parameter,
+            "every parameter has a mean of its own.": noise_of_all_numbers,
+            "images are axis 0.": noise_along_the_wrong_axis,
+            "divided by the number of images": noise_of_the_mean,
+            "not their sum.": noise_beside_the_sum,
+            "the noise scale has shape [], not [7].": noise_for_each,
+            "nothing came back": noise_that_prints,
+        },
+    ),
+    Gallery(
         "added_each_step",
         ...,
         [3.1 / STEPS, 3.1 / 782, 3.1 / 780, torch.tensor(0.003964)],
@@ -373,7 +499,7 @@ GALLERIES = [
             "the warm-up begins at 0, not at first.": schedule_from_zero,
             "you are a step ahead.": schedule_a_step_ahead,
             "this is a constant warm-up": schedule_with_a_jump,
-            "step 20 of 40, warm-up 10, from 0.14 to 2.24: the rate": schedule_by_the_root,
+            "from 0.14 to 2.24: the rate should be 0.9956, yours is 1.829.": schedule_by_the_root,
             "ZeroDivisionError": schedule_that_needs_a_warm_up,
             "nothing came back": schedule_that_prints,
             "a function is wanted, without calling it, not 2.24.": 2.24,
@@ -388,6 +514,8 @@ GALLERIES = [
             "the decay is missing in the divisor.": step_without_decay_below,
             "the decay is in the divisor alone": step_with_decay_below_alone,
             "the decay is missing, in the step and in the divisor.": step_without_decay,
+            "the ratio is right, but it multiplies the gradient alone": step_with_decay_outside,
+            "the decay is apart from the ratio": step_with_decay_of_its_own,
             "each length by itself.": step_by_the_length_of_the_sum,
             "the ratio is upside down": step_upside_down,
             "this walks uphill": step_uphill,

@@ -9,6 +9,7 @@ from course.learning.training.large_batch import (
     LAMB,
     LARS,
     groups,
+    linear_decay,
     linear_scaled,
     sqrt_scaled,
     warm_up,
@@ -41,6 +42,13 @@ def test_the_warm_up_of_the_paper():
     assert rate(1) - rate(0) == pytest.approx(0.003964, abs=5e-7)
     with pytest.raises(ValueError, match="^a warm-up takes at least 1 step, not 0$"):
         warm_up(0.1, 3.2, 0)
+
+
+def test_a_rate_that_decays_by_equal_amounts_after_its_warm_up():
+    rate = linear_decay(2.0, 6, warm=2, first=1.0)
+    assert [rate(t) for t in range(7)] == [1.0, 1.5, 2.0, 1.5, 1.0, 0.5, 0.0]
+    rate = linear_decay(2.0, 4)
+    assert [rate(t) for t in range(5)] == [2.0, 1.5, 1.0, 0.5, 0.0]
 
 
 # Golden steps
