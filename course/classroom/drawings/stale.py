@@ -5,7 +5,7 @@ import numpy as np
 
 from course.classroom.figures import COLOURS, curves, named, panels
 
-LOOKS = [*zip(COLOURS, ("-", "--", "-.", ":"), "osD^", strict=False)]  # apart without colour, too
+LOOKS = [*zip(COLOURS, ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))), "osD^v", strict=False)]
 UPDATES = 120
 
 
@@ -49,7 +49,8 @@ def limits(limit, tried, title, most=15):
     axes.get_lines()[1].set(linestyle="--", color="0.5")
     for good, marker, label in ((True, "o", "server: arrives"), (False, "x", "server: diverges")):
         places = [place for place, arrived in tried.items() if arrived == good]
-        axes.plot(*zip(*places, strict=True), marker, color=COLOURS[1], ms=7, label=label)
+        xs, ys = zip(*places, strict=True) if places else ((), ())
+        axes.plot(xs, ys, marker, color=COLOURS[1], ms=7, label=label)
     axes.set_yscale("log")
     axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
     axes.minorticks_off()
@@ -57,7 +58,7 @@ def limits(limit, tried, title, most=15):
     return axes
 
 
-def by_rate(panels_of, y, top):
+def losses_by_rate(panels_of, y, top):
     """Losses by learning rate: for each title of `panels_of` {title: (x, {name: (rates,
     losses [rates, seeds])})} a panel; losses above `top` are out of sight.  Returns all axes."""
     drawn = panels(len(panels_of), 5.4, 4.4)

@@ -9,8 +9,8 @@ import pytest
 from course.classroom.drawings.stale import (
     LOOKS,
     arrives,
-    by_rate,
     limits,
+    losses_by_rate,
     stale_walk,
     two_clocks,
     walk,
@@ -55,7 +55,7 @@ def test_what_arrived_and_what_diverged_have_their_own_marks():
 
 def test_losses_by_rate_are_medians_with_the_spread_of_seeds():
     lines = {"in step": ([0.1, 0.2, 0.4], LOSSES), "stale": ([0.1, 0.2], LOSSES[:2])}
-    one, other = by_rate({"left": ("rate", lines), "right": ("gamma", lines)}, "loss", top=2)
+    one, other = losses_by_rate({"left": ("rate", lines), "right": ("gamma", lines)}, "loss", top=2)
     first, second = one.get_lines()[:2]
     assert first.get_ydata().tolist() == [2.0, 0.6, 0.25]
     heights = one.collections[0].get_paths()[0].vertices[:, 1]
@@ -77,4 +77,4 @@ def test_the_same_losses_stand_by_updates_and_by_seconds():
 
 
 def test_no_two_looks_are_alike_in_grey_print():
-    assert len({looks[1:] for looks in LOOKS}) == len(LOOKS) == 4
+    assert len({(str(dashes), marker) for _, dashes, marker in LOOKS}) == len(LOOKS) == 5
