@@ -109,22 +109,21 @@ def servers_step_s(clients, servers, elements):
     ranks = clients + servers
     world = simulated(one_switch(ranks, FREE, FDR), device="meta")
     plan = shard_plan(ranks, servers, elements)
-    run(_two_steps, ranks, plan, on=world, timeout=None, checked=False)
+    run(_one_step, ranks, plan, on=world, timeout=None, checked=False)
     use = {each.link: each.utilisation for each in world.report.links}
-    return world.report.seconds / 2, use["gpu 0 → switch"], use[f"gpu {servers} → switch"]
+    return world.report.seconds, use["gpu 0 → switch"], use[f"gpu {servers} → switch"]
 
 
-def _two_steps(comm, plan):
-    """Two pulls and two pushes of each client; tensors have a shape and no contents."""
+def _one_step(comm, plan):
+    """A pull and a push of each client; tensors have a shape and no contents."""
     model = nn.Linear(plan.bounds[-1], 1, bias=False, device=comm.device)
     if comm.rank in plan.servers:
         serve(comm, plan, model, sgd(1.0), rule=asynchronous())
         return
     with Client(comm, plan, model) as client:
-        for _ in range(2):
-            client.pull()
-            model.weight.grad = torch.ones_like(model.weight)
-            client.push()
+        client.pull()
+        model.weight.grad = torch.ones_like(model.weight)
+        client.push()
 
 
 def shards_step_s(ranks, elements):

@@ -66,7 +66,9 @@ def losses_by_rate(panels_of, y, top):
         for (name, (rates, losses)), looks in zip(lines.items(), LOOKS, strict=False):
             _with_spread(axes, rates, losses, name, looks)
         ticks = sorted({rate for rates, _ in lines.values() for rate in rates})
-        axes.set(xscale="log", yscale="log", ylim=(None, top))
+        axes.set(
+            xscale="log", yscale="log", ylim=(_floor(losses for _, losses in lines.values()), top)
+        )
         axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
         axes.minorticks_off()
         _loss_ticks(axes)
@@ -83,7 +85,7 @@ def two_clocks(courses, titles, y, top=None):
     for which, (axes, title, x) in enumerate(zip(drawn, titles, clocks, strict=True)):
         for (name, course), looks in zip(courses.items(), LOOKS, strict=False):
             _with_spread(axes, course[which], course[2], name, looks)
-        axes.set(yscale="log", ylim=(None, top))
+        axes.set(yscale="log", ylim=(_floor(losses for *_, losses in courses.values()), top))
         _loss_ticks(axes)
         named(axes, title, x, y)
     handles = drawn[0].get_legend_handles_labels()
@@ -97,6 +99,11 @@ def _with_spread(axes, xs, losses, name, looks):
     axes.fill_between(xs, losses.min(axis=1), losses.max(axis=1), color=colour, alpha=0.18, lw=0)
     axes.plot(xs, np.median(losses, axis=1), linestyle=dashes, marker=marker, color=colour,
               label=name, ms=5, markevery=max(1, len(xs) // 8), lw=1.6)  # fmt: skip
+
+
+def _floor(lines):
+    """A little below the least of all losses of some lines, which may also go beyond all bounds."""
+    return 0.8 * min(np.min(losses) for losses in lines)
 
 
 def _loss_ticks(axes):
