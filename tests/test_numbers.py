@@ -18,7 +18,7 @@ UNREVISED = [  # whose prose has not been read for its numbers yet
     "01_gradient_descent", "02_features", "03_sparse_coding", "04_autoencoders",
     "05_convolution", "06_nine_layers", "07_network_bottleneck", "08_collectives",
     "09_all_reduce", "10_topologies", "11_data_parallel", "12_large_batches",
-    "13_parameter_server", "14_elastic_averaging",
+    "14_elastic_averaging",
 ]  # fmt: skip
 REVISED = [path for path in NOTEBOOKS if path.stem not in UNREVISED]
 UNREAD = re.compile(
