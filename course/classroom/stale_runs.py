@@ -1,6 +1,6 @@
 """Runs of a parameter server whose clients have known speeds: a gradient takes a second.
 
-`imagined` is their cluster, `bowl_arrives` asks whether a server with one weight comes to rest,
+`known_speeds` is their cluster, `bowl_arrives` asks whether a server with one weight comes to rest,
 `by_rate` and `by_version` judge what replays have learned with five seeds, `servers_step_s` and
 `shards_step_s` are the seconds that nothing but messages take.
 """
@@ -28,7 +28,7 @@ def a_second(operation, flops, nbytes, device):
     return 1.0 if operation in ("dot", "_softmax") else 0.0
 
 
-def imagined(ranks, slow=None, **more):
+def known_speeds(ranks, slow=None, **more):
     """A cluster of so many ranks on which a gradient takes a second, and a rank in `slow`
     {rank: factor} takes so many times as long; its cables are FDR InfiniBand."""
     return simulated(one_switch(ranks, FREE, FDR), charge=a_second, slow=slow, **more)
@@ -49,7 +49,7 @@ def bowl_arrives(clients, rate, updates=240) -> bool:
     """Whether the server with one weight w and the loss w²/2 comes nearer to the minimum, by the
     last weights that `clients` see who are out of step and wait for nobody."""
     plan, steps = shard_plan(clients + 1, 1, 1), updates // clients
-    on = imagined(clients + 1, out_of_step(clients))
+    on = known_speeds(clients + 1, out_of_step(clients))
     _, *seen = run(_in_a_bowl, clients + 1, plan, rate, steps, on=on, timeout=None)
     return max(abs(w) for path in seen for w in path[-steps // 6 :]) < 1
 
@@ -84,7 +84,7 @@ def by_rate(learn, update, rates):
     ]
 
 
-def best(rates, losses):
+def best_rate(rates, losses):
     """The rate with the least mean loss, its losses [seeds], and from which to which rate the mean
     is at most half as large again."""
     means = [statistics.mean(each) for each in losses]

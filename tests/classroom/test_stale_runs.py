@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from course.classroom.stale_runs import (
-    best,
+    best_rate,
     bowl_arrives,
     by_rate,
     by_version,
-    imagined,
+    known_speeds,
     out_of_step,
     servers_step_s,
     shards_step_s,
@@ -32,7 +32,7 @@ def test_a_gradient_takes_a_second_and_nothing_else_does():
         x.softmax(dim=0)
         return comm.clock()
 
-    assert run(work, 2, on=imagined(2, {1: 1.5})) == [2.0, 3.0]
+    assert run(work, 2, on=known_speeds(2, {1: 1.5})) == [2.0, 3.0]
 
 
 def test_clients_out_of_step_differ_a_little_and_one_may_be_slow():
@@ -65,7 +65,7 @@ def test_every_rate_is_judged_by_the_last_version_of_five_seeds():
 
 def test_the_best_rate_has_the_least_mean_and_neighbours_that_are_nearly_as_good():
     losses = [[9, 9], [2.9, 3.0], [1, 3], [3, 3.2]]
-    assert best([1, 2, 4, 8], losses) == (4, [1, 3], (2, 4))
+    assert best_rate([1, 2, 4, 8], losses) == (4, [1, 3], (2, 4))
 
 
 def test_versions_are_judged_where_they_were_seen_and_the_last_is_among_them():

@@ -30,7 +30,7 @@ def stale_walk(s, r):
     w = walk(s, r)
     fate = "the walk arrives" if arrives(w) else "the walk does not arrive"
     title = f"Gradients {s} versions old, rate · curvature {r:.2f}: {fate}"
-    axes = panels(1, 7, 3.2)[0]
+    axes = panels(1, 6.4, 3.0)[0]
     axes.plot(w, color=COLOURS[0])
     axes.axhline(0, color="0.6", linewidth=0.8)
     axes.plot(0, 1, "o", color=COLOURS[1])
