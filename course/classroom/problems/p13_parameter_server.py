@@ -1,5 +1,5 @@
-"""Exercises of notebook 13: the bounds of shards, how stale pushes were, who may go on, a server
-that loses updates."""
+"""Exercises of notebook 13: the bounds of shards, how stale pushes were, who may go on, the rate
+that a staleness allows, the bytes of shards on workers, a server that loses updates."""
 
 import math
 import random
@@ -8,13 +8,19 @@ from operator import index
 
 import torch
 
-from course.classroom.answers import function, on_ranks
+from course.classroom.answers import function, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.comm import ANY
+from course.comm import ANY, CommTimeout
 from course.parallel.server.shards import shard_plan
+from course.worlds import RankError
 
-CUTS = ((10, 2), (2410, 3), (7, 4), (9, 4), (2, 5), (61_000_000, 64))
+CUTS = (
+    (10, 2), (2410, 3), (7, 4), (9, 4), (2, 5), (61_000_000, 64),
+    (1, 49), (4, 49), (7, 55),  # k * (elements / servers) is a little too small
+)  # fmt: skip
+BOWLS = ((0, 1.0), (1, 1.0), (3, 0.5), (7, 4.0), (2, 10.0), (15, 1.0))
+SHARDS = (((5, 3, 2), 8), ((603, 603, 602, 602), 8), ((5, 0, 1), 4), ((7,), 8))
 STEPS, RATE, START, LATER = 5, 0.25, 10.0, 7  # the last is the tag of a word between clients
 
 
@@ -86,7 +92,7 @@ def check_staleness_histogram(answer):
     for what, log in logs().items():
         got = function(answer)(list(log))
         check_histogram(f"{what}:", got, log, staleness_histogram(log))
-    return "a gradient is as old as there were updates since its client's pull, its own included."
+    return "between a pull and a push every push of anybody makes the gradient one version older."
 
 
 def check_histogram(where, got, log, right):
@@ -105,7 +111,7 @@ def check_histogram(where, got, log, right):
     if got == [2, 1] and right == [1, 1, 1]:
         raise Wrong(f"{where} it has the weights of its pull; its push does not make them younger.")
     if got == [1, 2] and right == [1, 1, 1]:
-        raise Wrong(f"{where} its own first push makes a version as well as any other.")
+        raise Wrong(f"{where} its own first push makes a version, too, so its second one is older.")
     pushes = sum(what == "push" for what, _ in log)
     if sum(got) != pushes:
         raise Wrong(f"{where} {pushes} pushes, but the list counts {sum(got)}: {got}.")
@@ -136,7 +142,11 @@ def check_may_go_on(answer):
 def check_allowed(clocks, s, got):
     """Refuse a list of clients that is not the right one, and name the first who is wrong."""
     where = f"with the clocks {clocks} and s = {s},"
-    if not isinstance(got, list | tuple | set):
+    if isinstance(got, set | frozenset):
+        raise Wrong(
+            f"{where} a list in order is wanted, and a set has no order: sorted() makes one."
+        )
+    if not isinstance(got, list | tuple):
         raise Wrong(f"{where} a list of clients is wanted, not {got!r:.40}.")
     strangers = [each for each in got if isinstance(each, bool) or each not in clocks]
     if strangers:
@@ -152,8 +162,102 @@ def check_allowed(clocks, s, got):
             raise Wrong(f"{where} client {client} would wait, but is only {ahead} ahead.")
         if client in got and client not in allowed:
             raise Wrong(f"{where} client {client} would go on, but is {ahead} ahead.")
-    if list(got) != allowed and not isinstance(got, set):
+    if list(got) != allowed:
         raise Wrong(f"{where} the clients are wanted in order and once, not {got}.")
+
+
+def rate_for_staleness(s, h):
+    """The largest rate at which w <- w - rate · h · (w of s versions ago) still shrinks.
+
+    On the edge w is a wave exp(i phi t), and rate · h = exp(i phi s) (1 - exp(i phi)) is first a
+    positive number at phi = pi / (2s + 1).
+    """
+    return 2 * math.sin(math.pi / (2 * (2 * s + 1))) / h
+
+
+def check_rate_for_staleness(answer):
+    for s, h in BOWLS:
+        where = f"staleness {s}, curvature {h:g}:"
+        check_rate(where, number(function(answer)(s, h)), s, h)
+    return "from one version to the next the limit falls from 2 / h to about pi / (2 s h)."
+
+
+def check_rate(where, rate, s, h):
+    """Refuse a rate that is not the largest one, and name the slip if it is a known one."""
+
+    def near(other):
+        return math.isclose(rate, other, rel_tol=0.02)
+
+    right = rate_for_staleness(s, h)
+    if near(right):
+        return
+    if near(right * h) or near(right * h * h):
+        raise Wrong(f"{where} what is limited is rate times curvature, so divide by the curvature.")
+    if near(2 * math.sin(90 / (2 * s + 1)) / h):
+        raise Wrong(f"{where} sin takes radians: a right angle is pi / 2, not 90.")
+    if near(math.pi / (2 * s + 1) / h):
+        raise Wrong(
+            f"{where} {rate:.4g} takes the sine's angle for the sine: good for old gradients."
+        )
+    if near(2 / (s + 1) / h):
+        raise Wrong(f"{where} 2 / h over {s + 1}, {rate:.4g}, is a good guess, but it diverges.")
+    if near(2 / h):
+        raise Wrong(f"{where} {rate:.4g} is the limit for fresh gradients: stale ones allow less.")
+    if near(rate_for_staleness(s + 1, h)):
+        raise Wrong(f"{where} one version off: n clients out of step have a staleness of n - 1.")
+    fate = "still shrinks: a larger rate does, too" if 0 < rate < right else "does not shrink"
+    raise Wrong(f"{where} with the rate {rate:.4g} the walk {fate}.")
+
+
+def bytes_with_shards(sizes, itemsize):
+    """The bytes that each rank sends in a step, where rank r keeps a shard of sizes[r] elements.
+
+    It sends every other rank that rank's part of its gradient, and everybody its own new shard.
+    """
+    p, elements = len(sizes), sum(sizes)
+    return [(elements - size + (p - 1) * size) * itemsize for size in sizes]
+
+
+def check_bytes_with_shards(answer):
+    for sizes, itemsize in SHARDS:
+        where = f"shards of {list(sizes)} elements, {itemsize} bytes each:"
+        check_bytes(where, function(answer)(list(sizes), itemsize), sizes, itemsize)
+    return "on average 2 W (p - 1) / p, the bytes of a ring all-reduce, and no rank beside them."
+
+
+def check_bytes(where, got, sizes, itemsize):
+    """Refuse bytes that are not right, and say what they count instead."""
+    p, elements, right = len(sizes), sum(sizes), bytes_with_shards(sizes, itemsize)
+    if not isinstance(got, list | tuple) or len(got) != p:
+        raise Wrong(f"{where} a list of {p} numbers is wanted, one for each rank, not {got!r:.40}.")
+    got = [number(each) for each in got]
+    if got == right:
+        return
+    pushes = [(elements - size) * itemsize for size in sizes]
+    pulls = [(p - 1) * size * itemsize for size in sizes]
+    known = {
+        "those are elements: how many bytes has each?": [each / itemsize for each in right],
+        "only the parts of gradients are counted: new weights are sent, too.": pushes,
+        "only the new weights are counted: parts of gradients are sent, too.": pulls,
+        "a rank sends nothing to itself: neither its gradient's own part nor its shard.": [
+            (elements + p * size) * itemsize for size in sizes
+        ],
+        "everybody needs the new shard, and it goes to one rank only.": [
+            push + size * itemsize for push, size in zip(pushes, sizes)
+        ],
+        "a rank sends its own shard to the others, not all weights.": [
+            push + (p - 1) * elements * itemsize for push in pushes
+        ],
+        "the gradient goes to the others in parts, to each only its own.": [
+            pull + (p - 1) * elements * itemsize for pull in pulls
+        ],
+    }
+    for said, counted in known.items():
+        if got == counted:
+            raise Wrong(f"{where} {said}")
+    if math.isclose(sum(got), sum(right)):
+        raise Wrong(f"{where} right in all, but who has a larger shard sends more: {right}.")
+    raise Wrong(f"{where} {right} is right, not {got}.")
 
 
 def bring_weights(comm, w, gradients, rate):
@@ -188,12 +292,26 @@ def bring_gradients(comm, w, gradients, rate):
 
 def check_bring_gradients(answer):
     for ranks in 2, 3, 4:
-        ends, trace = on_ranks(counted, ranks, function(answer))
+        ends, trace = brought(ranks, function(answer))
         where = f"on {ranks} ranks,"
         check_counts(where, ends)
         only_messages(trace, answer)
         check_traffic(where, trace)
     return "every update is in w, whoever came when: nobody wrote over what another had written."
+
+
+def brought(ranks, answer):
+    """Each rank's w after an answer, and its messages.  Refuses a server that waits for rank 1
+    while others come before it, which they do where there are more than two ranks."""
+    try:
+        return on_ranks(counted, ranks, answer)
+    except RankError as trouble:
+        if ranks > 2 and isinstance(trouble.exception, CommTimeout):
+            raise Wrong(
+                f"on {ranks} ranks, client 1 begins when client {ranks - 1} has ended, and all "
+                "wait: rank 0 is to take whoever comes, recv(..., ANY), not one after another."
+            ) from None
+        raise
 
 
 def counted(comm, answer):
@@ -266,7 +384,7 @@ EXERCISES = [
         "staleness_histogram",
         "write staleness_histogram(log): a server's log is a list of ('pull', client) and "
         "('push', client), and each push makes a version. Return how many pushes were 0, 1, 2, ... "
-        "versions old, as a list.",
+        "versions old, as a list; without any push it is empty.",
         check_staleness_histogram,
         (
             "walk through the log with the version so far, which begins at 0.",
@@ -287,6 +405,32 @@ EXERCISES = [
             "a client exactly s ahead may go on.",
         ),
         may_go_on,
+    ),
+    Exercise(
+        "rate_for_staleness",
+        "write rate_for_staleness(s, h): the largest rate at which gradients s versions old still "
+        "lead to the minimum of a bowl with curvature h. By the formula or by trying.",
+        check_rate_for_staleness,
+        (
+            "with s = 0 it is 2 / h, as in notebook 01; with s = 1 it is half of that.",
+            "by trying: walk for a few thousand updates, and halve the interval of rates between "
+            "one that shrinks and one that grows.",
+            "by the formula: rate times h is 2 sin(pi / (4 s + 2)).",
+        ),
+        rate_for_staleness,
+    ),
+    Exercise(
+        "bytes_with_shards",
+        "write bytes_with_shards(sizes, itemsize): no servers, rank r keeps a shard of sizes[r] "
+        "elements. In a step each rank sends every other rank that rank's part of its gradient, "
+        "and then everybody else its own new shard. Return the bytes that each rank sends, a list.",
+        check_bytes_with_shards,
+        (
+            "two sums: what a rank pushes to the owners of other shards, and what it hands out.",
+            "it pushes all elements but those of its own shard.",
+            "it hands out its own shard p - 1 times.",
+        ),
+        bytes_with_shards,
     ),
     Exercise(
         "bring_gradients",

@@ -1,5 +1,6 @@
-"""Shards, ages, bounds, lost updates: answers that were really likely."""
+"""Shards, ages, bounds, rates, bytes, lost updates: answers that were really likely."""
 
+import math
 from collections import Counter
 
 import torch
@@ -7,12 +8,14 @@ import torch
 from course.classroom.problems.p13_parameter_server import (
     bring_gradients,
     bring_weights,
+    bytes_with_shards,
     may_go_on,
+    rate_for_staleness,
     staleness_histogram,
 )
 from course.collectives import all_reduce
 from course.comm import ANY
-from tests.classroom.gallery import DEADLOCK, Gallery, gallery_tests
+from tests.classroom.gallery import Gallery, gallery_tests
 
 # Bounds of shards
 
@@ -66,6 +69,10 @@ def with_fractions(elements, servers):
 
 def slices(elements, servers):
     return slice(0, elements, servers)
+
+
+def by_a_fraction(elements, servers):
+    return [int(k * (elements / servers)) for k in range(servers + 1)]
 
 
 # How old pushes were
@@ -202,6 +209,131 @@ def in_any_order(clocks, s):
 
 def how_many(clocks, s):
     return len(may_go_on(clocks, s))
+
+
+# The rate that a staleness allows
+
+
+def rate_stub(s, h):
+    """The largest rate."""
+    ...
+
+
+def shrinks(rate, s, h, updates=4000):
+    w = [1.0]
+    for t in range(updates):
+        w.append(w[t] - rate * h * w[max(0, t - s)])
+        if abs(w[-1]) > 1e3:
+            return False
+    return max(map(abs, w[-200:])) < 1
+
+
+def by_trying(s, h):
+    low, high = 0.0, 2.5 / h
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shrinks(middle, s, h) else (low, middle)
+    return (low + high) / 2
+
+
+def without_curvature(s, h):
+    return 2 * math.sin(math.pi / (4 * s + 2))
+
+
+def times_curvature(s, h):
+    return 2 * math.sin(math.pi / (4 * s + 2)) * h
+
+
+def in_degrees(s, h):
+    return 2 * math.sin(90 / (2 * s + 1)) / h
+
+
+def without_a_sine(s, h):
+    return math.pi / (2 * s + 1) / h
+
+
+def nth_part(s, h):
+    return 2 / (s + 1) / h
+
+
+def by_clients(s, h):
+    return 2 * math.sin(math.pi / (4 * (s + 1) + 2)) / h
+
+
+def a_small_one(s, h):
+    return 0.01 / h
+
+
+def as_if_fresh(s, h):
+    return 2 / h
+
+
+def negative_rate(s, h):
+    return -2 / h
+
+
+def rate_as_text(s, h):
+    return "two over h"
+
+
+# Bytes of shards on the workers
+
+
+def bytes_stub(sizes, itemsize):
+    """The bytes that each rank sends."""
+    ...
+
+
+def message_by_message(sizes, itemsize):
+    sent = [0] * len(sizes)
+    for sender, own in enumerate(sizes):
+        for receiver, theirs in enumerate(sizes):
+            if sender != receiver:
+                sent[sender] += itemsize * (theirs + own)
+    return sent
+
+
+def in_elements(sizes, itemsize):
+    return bytes_with_shards(sizes, 1)
+
+
+def pushes_only(sizes, itemsize):
+    return [(sum(sizes) - size) * itemsize for size in sizes]
+
+
+def pulls_only(sizes, itemsize):
+    return [(len(sizes) - 1) * size * itemsize for size in sizes]
+
+
+def to_itself_too(sizes, itemsize):
+    return [(sum(sizes) + len(sizes) * size) * itemsize for size in sizes]
+
+
+def shard_to_one(sizes, itemsize):
+    return [sum(sizes) * itemsize for _ in sizes]
+
+
+def hands_out_all(sizes, itemsize):
+    p = len(sizes)
+    return [(sum(sizes) - size + (p - 1) * sum(sizes)) * itemsize for size in sizes]
+
+
+def whole_gradients(sizes, itemsize):
+    p = len(sizes)
+    return [((p - 1) * sum(sizes) + (p - 1) * size) * itemsize for size in sizes]
+
+
+def all_alike(sizes, itemsize):
+    p = len(sizes)
+    return [2 * sum(sizes) * (p - 1) / p * itemsize for _ in sizes]
+
+
+def in_all(sizes, itemsize):
+    return 2 * sum(sizes) * (len(sizes) - 1) * itemsize
+
+
+def nothing_at_all(sizes, itemsize):
+    return [0 for _ in sizes]
 
 
 # Lost updates
@@ -358,6 +490,7 @@ GALLERIES = [
             "element 0 has no server, since the first bound is 1.": without_the_beginning,
             "a bound is a whole number, not 0.0.": with_fractions,
             "a list of bounds is wanted, not slice(0, 10, 2).": slices,
+            "1 elements on 49 servers: those from 0 on have no server.": by_a_fraction,
         },
     ),
     Gallery(
@@ -366,7 +499,7 @@ GALLERIES = [
         [staleness_histogram, with_a_counter],
         {
             "the log of the table by hand: all are one too old": counts_the_push_itself,
-            "its own first push makes a version as well as any other.": pushes_of_others,
+            "its own first push makes a version, too, so its second": pushes_of_others,
             "it has the weights of its pull; its push does not make them": since_its_last_word,
             "the log of the table by hand: [1, 2] is right, not [2, 1].": oldest_first,
             "an age that nobody had takes a place in the list too": without_zeros,
@@ -378,8 +511,9 @@ GALLERIES = [
     Gallery(
         "may_go_on",
         bound_stub,
-        [may_go_on, one_by_one, as_a_set],
+        [may_go_on, one_by_one],
         {
+            "a list in order is wanted, and a set has no order": as_a_set,
             "s = 2, client 3 would wait, but is only 2 ahead.": less_than_s,
             "s = 2, client 2 would wait, but is only 1 ahead.": slowest_only,
             "s = 2, client 2 would go on, but is 4 ahead.": near_the_mean,
@@ -389,6 +523,40 @@ GALLERIES = [
             "True is not the number of a client.": yes_or_no,
             "the clients are wanted in order and once, not [3, 2, 1].": in_any_order,
             "a list of clients is wanted, not 1.": how_many,
+        },
+    ),
+    Gallery(
+        "rate_for_staleness",
+        rate_stub,
+        [rate_for_staleness, by_trying],
+        {
+            "staleness 3, curvature 0.5: what is limited is rate times": without_curvature,
+            "curvature 0.5: what is limited is rate times curvature, so": times_curvature,
+            "sin takes radians: a right angle is pi / 2, not 90.": in_degrees,
+            "takes the sine's angle for the sine: good for old gradients.": without_a_sine,
+            "staleness 3, curvature 0.5: 2 / h over 4, 1, is a good guess, but": nth_part,
+            "staleness 0, curvature 1: one version off: n clients out of": by_clients,
+            "with the rate 0.01 the walk still shrinks: a larger rate": a_small_one,
+            "curvature 1: 2 is the limit for fresh gradients: stale ones": as_if_fresh,
+            "with the rate -2 the walk does not shrink.": negative_rate,
+            "a number is wanted, not 'two over h'.": rate_as_text,
+        },
+    ),
+    Gallery(
+        "bytes_with_shards",
+        bytes_stub,
+        [bytes_with_shards, message_by_message],
+        {
+            "8 bytes each: those are elements: how many bytes has each?": in_elements,
+            "only the parts of gradients are counted: new weights": pushes_only,
+            "only the new weights are counted: parts of gradients": pulls_only,
+            "a rank sends nothing to itself: neither": to_itself_too,
+            "everybody needs the new shard, and it goes to one rank only.": shard_to_one,
+            "a rank sends its own shard to the others, not all weights.": hands_out_all,
+            "the gradient goes to the others in parts, to each only": whole_gradients,
+            "right in all, but who has a larger shard sends more": all_alike,
+            "a list of 3 numbers is wanted, one for each rank, not 320.": in_all,
+            "[120, 104, 96] is right, not [0.0, 0.0, 0.0].": nothing_at_all,
         },
     ),
     Gallery(
@@ -406,7 +574,7 @@ GALLERIES = [
             "rank 0 only serves, but its own gradients are in w.": serves_and_trains,
             "on 2 ranks, client 1 sent 10 messages in 5 steps.": asks_first,
             "all_reduce does the work for you here": from_all_at_once,
-            DEADLOCK + " (on 3 ranks)": in_turn,
+            "rank 0 is to take whoever comes, recv(..., ANY), not one after": in_turn,
         },
     ),
 ]
