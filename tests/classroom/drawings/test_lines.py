@@ -1,0 +1,61 @@
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from course.classroom.drawings import lines
+
+TWO = {"first": (range(3), [1, 2, 3]), "second": (range(3), [1, 4, 9])}
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def places(axes):
+    """Where each name stands, as shares of the axes."""
+    return {text.get_text(): text.xy for text in axes.texts}
+
+
+def test_lines_differ_in_their_dashes_and_have_their_names_at_their_ends():
+    axes = lines.draw(TWO, "Two", "x (1)", "y (1)")
+    first, second = axes.lines
+    assert first.get_linestyle() != second.get_linestyle()
+    assert axes.get_legend() is None
+    ends = axes.transAxes.inverted().transform(axes.transData.transform([(2, 3), (2, 9)]))
+    assert places(axes)["first"] == pytest.approx(tuple(ends[0]))
+    assert places(axes)["second"] == pytest.approx(tuple(ends[1]))
+
+
+def test_names_that_would_meet_stand_one_above_the_other():
+    same = {"a\nb": ([0, 1], [0, 5.0]), "c": ([0, 1], [0, 5.01]), "far": ([0, 0.1], [0, 5.0])}
+    up = {name: at[1] for name, at in places(lines.draw(same, "Three", "x", "y")).items()}
+    assert up["c"] == pytest.approx(up["a\nb"] + 2 * lines.APART)
+    assert up["far"] == pytest.approx(up["a\nb"])
+
+
+def test_dots_of_a_curve_share_its_colour_and_others_have_a_name():
+    dots = {"second": ([1], [4.1]), "third": ([0], [2.0])}
+    axes = lines.draw(TWO, "Dots", "x", "y", dots=dots)
+    _, curve, own, other = axes.lines
+    assert own.get_color() == curve.get_color() != other.get_color()
+    assert own.get_marker() != other.get_marker() and own.get_linestyle() == "None"
+    assert sorted(places(axes)) == ["first", "second", "third"]
+
+
+def test_what_is_not_finite_or_beyond_the_limits_is_left_out():
+    ys = torch.tensor([1.0, 50.0, torch.inf, 2.0, torch.nan])
+    axes = lines.draw({"": (range(5), ys)}, "Cut", "x", "y", limits=(0, 10))
+    assert axes.lines[0].get_xydata().tolist() == [[0, 1], [3, 2]]
+    assert axes.get_ylim() == (0, 10)
+
+
+def test_scales_marks_and_words():
+    axes = lines.draw(TWO, "The answer", "step", "loss (1)", marks={"limit": 1.5}, log="y")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
+    assert axes.lines[-1].get_xdata() == [1.5, 1.5] and "limit" in places(axes)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss (1)")
+    assert axes.get_title(loc="left") == "The answer"
