@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 UNREVISED = [  # whose prose has not been read for its numbers yet
     "01_gradient_descent", "02_features", "03_sparse_coding", "04_autoencoders",
-    "05_convolution", "06_nine_layers", "07_network_bottleneck", "08_collectives",
+    "05_convolution", "06_nine_layers", "08_collectives",
     "09_all_reduce", "10_topologies", "11_data_parallel", "12_large_batches",
     "13_parameter_server", "14_elastic_averaging",
 ]  # fmt: skip

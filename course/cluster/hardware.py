@@ -10,7 +10,7 @@ GIGA, MICRO = 1e9, 1e-6
 
 
 class Device(NamedTuple):
-    """What computes: peak flops (in float32, where its name says nothing else) and bytes to and from
+    """What computes: peak flops (in float32 if its name says nothing else) and bytes to and from
     its memory, a second; how many bytes that holds."""
 
     name: str
