@@ -45,9 +45,9 @@ def draw(ranks=2):
         order = reversed(range(ranks)) if cut.axis == 2 else range(ranks)  # what is behind, first
         for rank in order:
             _box(axes, *parts[rank], COLOURS[rank])
+        axes.text(0.75, -0.42, f"what crosses:\n{cut.crosses}", ha="center", va="top")
         for rank in range(1, ranks):
             _exchange(axes, cut.axis, rank / ranks)
-        axes.text(0.75, -0.42, f"what crosses:\n{cut.crosses}", ha="center", va="top")
         axes.set(xlim=(-0.3, 2.0), ylim=(-0.85, 1.7), aspect="equal")
     _name_axes(drawn[0])
     labels = [Patch(color=COLOURS[rank], label=f"rank {rank}") for rank in range(ranks)]

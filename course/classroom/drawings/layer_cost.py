@@ -37,7 +37,7 @@ def draw(seconds, neurons, fits, axes=None):
     curves = {_label(name): (SIZES, [seconds(n)[name] for n in SIZES]) for name in took}
     dots = {_label(name): ([neurons], [took[name]]) for name in took}
     marks = {f"{name}: memory full": n for name, n in fits.items() if SIZES[0] < n < SIZES[-1]}
-    axes = axes or panels(1, width=6.6, height=4.2)[0]
+    axes = axes or panels(1, width=6.3, height=4.0)[0]
     axes.set(xscale="log", xlim=(SIZES[0], SIZES[-1]))
     title, words = verdict(took, neurons, fits), ("neurons of the layer", "time of a step (s)")
     axes = lines.draw(curves, title, *words, dots=dots, log="xy", axes=axes)

@@ -18,7 +18,7 @@ def no_window():
 def test_each_slope_is_its_bytes_a_second_and_ends_at_the_roof():
     axes = roofline.draw(80e9, SLOPES, "A title")
     flat, *slopes = axes.lines
-    assert flat.get_ydata() == [80, 80]
+    assert list(flat.get_ydata()) == [80, 80]
     for line, per_s in zip(slopes, SLOPES.values(), strict=True):
         (low, slow), (ridge, fast) = line.get_xydata()
         assert fast == pytest.approx(80) and ridge == pytest.approx(80e9 / per_s)
