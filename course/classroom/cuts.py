@@ -1,6 +1,6 @@
 """The work of training as a box, images x neurons x layers, and the three ways to cut it.
 
-`draw()` shows them side by side, with the name of each and what has to cross the cut.
+`draw()` shows them side by side, with the name of each, what has to cross the cut, and where.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from course.classroom.figures import COLOURS, named, panels
 
 DEPTH = (0.5, 0.36)  # how an image further back is shifted, in neurons and in layers
 GAP = 0.22  # between two parts, as a share of the box
+REACH = 0.14  # of an arrow, into the parts on both sides of a cut
 SHADES = (1.0, 0.75, 0.5)  # front, top and right side
 ARROWS = (  # name, start, end, where the name stands and how it is turned
     ("neurons", (0, -0.1), (1, -0.1), (0.5, -0.23), 0),
@@ -30,8 +31,8 @@ class Cut(NamedTuple):
 
 CUTS = (
     Cut("Data parallel", 2, "cut the images", "gradients of all weights"),
-    Cut("Model parallel", 0, "cut the neurons", "neurons of each layer"),
-    Cut("Pipeline", 1, "cut the layers", "neurons at the cut"),
+    Cut("Model parallel", 0, "cut the neurons", "activations of each layer"),
+    Cut("Pipeline", 1, "cut the layers", "activations at the cut"),
 )
 
 
@@ -45,6 +46,8 @@ def draw(ranks=2):
         for rank in order:
             _box(axes, *parts[rank], COLOURS[rank])
         axes.text(0.75, -0.42, f"what crosses:\n{cut.crosses}", ha="center", va="top")
+        for rank in range(1, ranks):
+            _exchange(axes, cut.axis, rank / ranks)
         axes.set(xlim=(-0.3, 2.0), ylim=(-0.85, 1.7), aspect="equal")
     _name_axes(drawn[0])
     labels = [Patch(color=COLOURS[rank], label=f"rank {rank}") for rank in range(ranks)]
@@ -70,6 +73,17 @@ def _box(axes, corner, size, colour):
         points = [_flat(point) for point in face]
         axes.add_patch(Polygon(points, facecolor="white", edgecolor="none"))
         axes.add_patch(Polygon(points, facecolor=colour, alpha=shade, edgecolor="white", lw=1.2))
+
+
+def _exchange(axes, axis, cut):
+    """An arrow across a cut, from part to part and back."""
+    ends = []
+    for at in (cut - REACH, cut * (1 + GAP) + REACH):
+        point = [1.0, 0.5, 0.0] if axis == 2 else [0.5, 0.5, 0.0]
+        point[axis] = at
+        ends.append(_flat(point))
+    looks = {"arrowstyle": "<->", "color": "black", "lw": 2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", *ends, arrowprops=looks, zorder=5)
 
 
 def _flat(point):

@@ -10,8 +10,8 @@ GIGA, MICRO = 1e9, 1e-6
 
 
 class Device(NamedTuple):
-    """What computes: peak flops in float32 and bytes to and from its memory, a second; how many
-    bytes that holds."""
+    """What computes: peak flops (in float32 if its name says nothing else) and bytes to and from
+    its memory, a second; how many bytes that holds."""
 
     name: str
     flops_per_s: float
@@ -35,6 +35,7 @@ GTX_680 = Device("GTX 680", 3090 * GIGA, 192.3 * GIGA, 4 * GIGA,
 K20 = Device("Tesla K20", 3520 * GIGA, 208 * GIGA, 5 * GIGA, "memory H")
 P100 = Device("Tesla P100", 10_600 * GIGA, 732 * GIGA, 16 * GIGA, "memory H")
 V100 = Device("Tesla V100", 15_700 * GIGA, 900 * GIGA, 16 * GIGA, "memory H")
+H100 = Device("H100, bf16", 989_000 * GIGA, 3350 * GIGA, 80 * GIGA, "memory H: SXM, tensor cores")
 
 ETHERNET_1G = Cable("1 Gb/s Ethernet", 25 * MICRO, 1 / 8 * GIGA, "latency: memory M")
 ETHERNET_10G = Cable("10 Gb/s Ethernet", 10 * MICRO, 10 / 8 * GIGA, "latency: memory M")

@@ -14,6 +14,12 @@ def fronts(axes, ranks):
     return [xy for _, xy in opaque]
 
 
+def arrows(axes):
+    """The arrows that lead across cuts."""
+    pointed = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+    return [text for text in pointed if text.arrow_patch.get_linewidth() == 2]
+
+
 def apart(fronts, axis):
     """Whether the parts lie one after another along an axis of the paper."""
     spans = sorted((xy[:, axis].min(), xy[:, axis].max()) for xy in fronts)
@@ -43,6 +49,17 @@ def test_each_rank_has_a_part_and_the_parts_lie_apart_along_the_cut(ranks):
     assert len({tuple(patch.get_facecolor()[:3]) for patch in cuts.draw(ranks)[0].patches}) == (
         ranks + 1  # and white below
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_an_arrow_leads_across_each_cut(ranks):
+    for axes, cut in zip(cuts.draw(ranks), cuts.CUTS, strict=True):
+        across = arrows(axes)
+        assert len(across) == ranks - 1
+        for number, arrow in enumerate(across, 1):
+            (x, y), (u, v) = sorted([arrow.xy, arrow.xyann])
+            moved = {0: u - x, 1: abs(v - y), 2: (u - x) / cuts.DEPTH[0]}[cut.axis]
+            assert moved == pytest.approx(number / ranks * cuts.GAP + 2 * cuts.REACH)
 
 
 def test_the_legend_names_the_ranks_in_their_colours():

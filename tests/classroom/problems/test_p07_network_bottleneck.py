@@ -1,18 +1,18 @@
-"""A billion parameters, a break-even, one message for many, seconds of a ring, bits and bytes:
-answers that were really likely."""
+"""A billion parameters, a break-even, a cut for a layer, a time predicted, one message for many,
+bits and bytes: answers that were really likely."""
 
-import math
+import statistics
 
 import torch
 
 from course.classroom.problems.p07_network_bottleneck import (
-    all_gather_seconds,
+    predicted_seconds,
     seconds_on_wire,
     seconds_on_wire_bits,
     send_one_by_one,
     send_together,
 )
-from course.collectives import broadcast
+from course.collectives import broadcast, cost
 from tests.classroom.gallery import Gallery, gallery_tests
 
 # One message for many tensors
@@ -113,71 +113,70 @@ def together_in_another_order(comm, tensors):
             x.copy_(part.view_as(x))
 
 
-# Seconds of a ring
+def together_in_the_list(comm, tensors):
+    row = torch.cat([x.flatten() for x in tensors])
+    comm.recv(row, 0) if comm.rank else comm.send(row, 1)
+    for i, part in enumerate(row.split([x.numel() for x in tensors])):
+        tensors[i] = part.view_as(tensors[i])
 
 
-def ring_stub(p, nbytes, alpha, beta):
-    """Seconds until each of p ranks has all parts."""
+# A time predicted
+
+
+def predicted_by_the_package(measure, nbytes):
+    link = cost.fit([(n, measure(n)) for n in (2, 10**6) * 5])
+    return link.alpha_s + nbytes * link.beta_s_per_byte
+
+
+def predicted_by_medians(measure, nbytes):
+    short = statistics.median(measure(0) for _ in range(5))
+    return short + nbytes * (statistics.median(measure(10**6) for _ in range(5)) - short) / 10**6
+
+
+def predicted_as_tensor(measure, nbytes):
+    times = torch.tensor([[measure(n) for n in (1, 10**6)] for _ in range(4)]).min(dim=0).values
+    return times[0] + nbytes * (times[1] - times[0]) / 10**6
+
+
+def predicted_stub(measure, nbytes):
+    """Seconds that a message of nbytes will take."""
     ...
 
 
-def ring_added_up(p, nbytes, alpha, beta):
-    seconds = 0.0
-    for _ in range(p - 1):
-        seconds += alpha + nbytes * beta
-    return seconds
+def predicted_by_bandwidth(measure, nbytes):
+    return nbytes * min(measure(10**6) for _ in range(10)) / 10**6
 
 
-def ring_as_tensor(p, nbytes, alpha, beta):
-    return torch.tensor((p - 1) * (alpha + nbytes * beta))
+def predicted_by_short_ones(measure, nbytes):
+    return min(measure(4) for _ in range(10)) * nbytes / 4
 
 
-def ring_of_p_steps(p, nbytes, alpha, beta):
-    return p * (alpha + nbytes * beta)
+def predicted_by_two_calls(measure, nbytes):
+    short, long = measure(1), measure(1_000_000)
+    return short + nbytes * (long - short) / 1_000_000
 
 
-def ring_one_latency(p, nbytes, alpha, beta):
-    return alpha + (p - 1) * nbytes * beta
+def predicted_by_means(measure, nbytes):
+    short = sum(measure(1) for _ in range(5)) / 5
+    long = sum(measure(10**6) for _ in range(5)) / 5
+    return short + nbytes * (long - short) / 10**6
 
 
-def ring_one_part(p, nbytes, alpha, beta):
-    return (p - 1) * alpha + nbytes * beta
+def predicted_by_measuring(measure, nbytes):
+    return measure(nbytes)
 
 
-def ring_of_the_total(p, nbytes, alpha, beta):
-    return (p - 1) * alpha + (p - 1) / p * nbytes * beta
+def predicted_by_many_calls(measure, nbytes):
+    short, long = (min(measure(n) for _ in range(100)) for n in (1, 10**6))
+    return short + nbytes * (long - short) / 10**6
 
 
-def ring_one_step(p, nbytes, alpha, beta):
-    return alpha + nbytes * beta
+def predicted_in_ms(measure, nbytes):
+    return 1000 * predicted_seconds(measure, nbytes)
 
 
-def ring_without_latency(p, nbytes, alpha, beta):
-    return (p - 1) * nbytes * beta
-
-
-def ring_in_turns(p, nbytes, alpha, beta):
-    return p * (p - 1) * (alpha + nbytes * beta)
-
-
-def ring_of_bits(p, nbytes, alpha, beta):
-    return (p - 1) * (alpha + 8 * nbytes * beta)
-
-
-def ring_by_bandwidth(p, nbytes, alpha, beta):
-    return (p - 1) * (alpha + nbytes / beta)
-
-
-def ring_twice(p, nbytes, alpha, beta):
-    return 2 * (p - 1) * (alpha + nbytes * beta)
-
-
-def ring_as_a_tree(p, nbytes, alpha, beta):
-    return math.ceil(math.log2(p)) * (alpha + nbytes * beta)
-
-
-def ring_returns_nothing(p, nbytes, alpha, beta):
-    (p - 1) * (alpha + nbytes * beta)
+def predicted_nothing(measure, nbytes):
+    predicted_seconds(measure, nbytes)
 
 
 # Bits and bytes
@@ -185,6 +184,10 @@ def ring_returns_nothing(p, nbytes, alpha, beta):
 
 def wire_by_bytes_per_s(x, gbit_per_s, latency_us):
     return x.nbytes / (gbit_per_s * 125e6) + latency_us * 1e-6
+
+
+def wire_by_len(x, gbit_per_s, latency_us):
+    return latency_us / 1e6 + 8 * len(x) * x.element_size() / 1e9 / gbit_per_s
 
 
 def wire_still_bits(x, gbit_per_s, latency_us):
@@ -257,18 +260,51 @@ GALLERIES = [
     Gallery(
         "break_even_layer",
         ...,
-        [1131, 4 / 3 * 10.6e12 / 12.5e9, 1130.0],
+        [5653, 4 / 3 * 5 * 10.6e12 / 12.5e9, 5654.0],
         {
-            "a step does 3/4 n of them": 848,
-            "the other way round": 636,
-            "are gigabits, and a byte has eight": 141.3,
-            "turn bits into bytes once": 9045,
-            "that is the way forward alone": 1696,
-            "a float32 has 4 bytes": 282.7,
-            "of two ranks p - 1 is one": 2261,
-            "that is for a GTX 680": 329.6,
+            "what each of six GPUs has": 942.2,
+            "that is for two GPUs": 1131,
+            "a GPU has its own part": 6784,
+            "that is F β, the operations": 848,
+            "that is (p - 1) F β": 4240,
+            "the other way round": 3180,
+            "are gigabits, and a byte has eight": 706.7,
+            "turn bits into bytes once": 45_227,
+            "that is the way forward alone": 8480,
+            "a number has 4 bytes here": 1413.3,
+            "that is for a GTX 680": 1648,
             "out of the question": 1.1e12,
-            "take 2.26 times as long": 500,
+            "take 2.83 times as long": 2000,
+        },
+    ),
+    Gallery(
+        "which_cut",
+        (..., ..., ...),
+        [("images", "neurons", "one"), ["Data parallel", "tensor-parallel", "none"]],
+        {
+            "layer a: 'neurons' takes": ("neurons", "neurons", "one"),
+            "layer a: 'one' takes": ("one", "neurons", "one"),
+            "layer b: each GPU keeps all weights": ("images", "images", "one"),
+            "layer b: the GPU keeps all weights": ("images", "one", "one"),
+            "layer c: 'neurons' takes": ("images", "neurons", "neurons"),
+            "layer c: 'images' takes": ("images", "neurons", "images"),
+            "layer b: 'layers' is none of": ("images", "layers", "one"),
+            "three words are wanted": "images",
+        },
+    ),
+    Gallery(
+        "predicted_seconds",
+        predicted_stub,
+        [predicted_by_the_package, predicted_by_medians, predicted_as_tensor, predicted_seconds],
+        {
+            "with a bandwidth alone": predicted_by_bandwidth,
+            "nearly all of a short message is latency": predicted_by_short_ones,
+            "one of your measurements was disturbed": predicted_by_two_calls,
+            "a mean counts the disturbed messages": predicted_by_means,
+            "measure(100,000,000) is against the rules": predicted_by_measuring,
+            "only 10 calls": predicted_by_many_calls,
+            "a message of 100,000,000 bytes takes 0.8 s": predicted_in_ms,
+            "nothing came back": predicted_nothing,
         },
     ),
     Gallery(
@@ -278,6 +314,7 @@ GALLERIES = [
         {
             "5 messages were sent where one is enough": one_by_one_by_number,
             "tensor 0 of rank 1 holds nothing yet": together_and_forgotten,
+            "changes the list only": together_in_the_list,
             "do not return others": together_returned,
             "begins where the message begins": together_each_from_the_start,
             "the right numbers in the wrong order": together_transposed,
@@ -289,29 +326,11 @@ GALLERIES = [
         },
     ),
     Gallery(
-        "all_gather_seconds",
-        ring_stub,
-        [ring_added_up, ring_as_tensor, all_gather_seconds],
-        {
-            "p - 1 steps, not p": ring_of_p_steps,
-            "pays its own α": ring_one_latency,
-            "a whole part crosses": ring_one_part,
-            "those of one part, not of all": ring_of_the_total,
-            "that is a single step": ring_one_step,
-            "where is α?": ring_without_latency,
-            "all ranks send at the same time": ring_in_turns,
-            "not for bits": ring_of_bits,
-            "seconds per byte: multiply": ring_by_bandwidth,
-            "once round the ring is enough": ring_twice,
-            "the imagined cluster takes": ring_as_a_tree,
-            "nothing came back": ring_returns_nothing,
-        },
-    ),
-    Gallery(
         "seconds_on_wire",
         seconds_on_wire_bits,
         [wire_by_bytes_per_s, seconds_on_wire],
         {
+            "len(x) counts along the first axis": wire_by_len,
             "x is counted in bytes": wire_still_bits,
             "and 2**30 is one mistake more": wire_of_another_2_30,
             "2**30 is for memory": wire_still_2_30,
@@ -322,7 +341,7 @@ GALLERIES = [
             "the latency is lost": wire_without_latency,
             "a microsecond is a millionth": wire_of_milliseconds,
             "a microsecond is not a second": wire_latency_of_seconds,
-            "on the imagined cluster, not": wire_with_packaging,
+            "on the imagined cluster; yours is 0.046": wire_with_packaging,
         },
     ),
 ]

@@ -1,0 +1,40 @@
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from course.classroom.drawings import roofline
+
+SLOPES = {"from memory": 10e9, "over a cable": 0.1e9}
+DOTS = {"batch 1": (0.5, 4e9), "batch 4": (2.0, 15e9), "batch 64": (30.0, 70e9)}
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def test_each_slope_is_its_bytes_a_second_and_ends_at_the_roof():
+    axes = roofline.draw(80e9, SLOPES, "A title")
+    flat, *slopes = axes.lines
+    assert list(flat.get_ydata()) == [80, 80]
+    for line, per_s in zip(slopes, SLOPES.values(), strict=True):
+        (low, slow), (ridge, fast) = line.get_xydata()
+        assert fast == pytest.approx(80) and ridge == pytest.approx(80e9 / per_s)
+        assert slow / low == pytest.approx(per_s / 1e9) == pytest.approx(fast / ridge)
+    assert len({line.get_linestyle() for line in slopes}) == 2
+
+
+def test_dots_are_where_they_were_measured_and_the_ends_are_named():
+    axes = roofline.draw(80e9, SLOPES, "A title", dots=DOTS)
+    (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
+    assert dots.get_xydata().tolist() == [[0.5, 4], [2, 15], [30, 70]]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["the processor", *SLOPES, "batch 1", "batch 64"]
+
+
+def test_words():
+    axes = roofline.draw(80e9, SLOPES, "A title")
+    assert axes.get_title(loc="left") == "A title"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("operations per byte", "GFLOP/s")
