@@ -34,8 +34,8 @@ MAY_IMPORT = {
 ENTRANCES = ("course.worlds", "course.worlds.launch")
 
 LARGEST = {  # lines of code
-    "comm": 580, "worlds": 3870, "collectives": 760, "learning": 1850, "parallel": 1510,
-    "cluster": 95, "classroom": 1680, "classroom/drawings": 900,
+    "comm": 580, "worlds": 3870, "collectives": 760, "learning": 1950, "parallel": 1510,
+    "cluster": 95, "classroom": 2000, "classroom/drawings": 900,
 }  # fmt: skip
 
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

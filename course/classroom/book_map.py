@@ -1,4 +1,4 @@
-"""The book as data and as a picture: 25 notebooks, each one question, in four parts.
+"""The book as data and as a picture: 28 notebooks, each one question, in four parts.
 
 `notebooks()` lists them, `draw()` shows them with the core path.
 """
@@ -13,6 +13,7 @@ PARTS = {
     "Learning": (
         ("start_here", "Is this machine ready, and how does this book work?"),
         ("gradient_descent", "How does a machine learn a number, and when does it blow up?"),
+        ("networks", "How does a network learn?"),
         ("features", "Why are pixels such a bad place to learn?"),
         ("sparse_coding", "What are pictures made of?"),
         ("autoencoders", "Can a network guess its own sparse code in one pass?"),
@@ -33,7 +34,9 @@ PARTS = {
         ("model_parallel", "What must cross when a network is cut?"),
         ("spatial_parallel", "How do you convolve an image that no GPU holds?"),
         ("pipeline", "How much of the time is a stage idle?"),
+        ("sharded", "Why should every rank keep what it does not use?"),
         ("hybrids", "Can one network be cut two ways?"),
+        ("experts", "Must every neuron see every example?"),
     ),
     "Scale": (
         ("scaling", "How far does it go?"),
@@ -44,8 +47,8 @@ PARTS = {
         ("capstone", "Plan and run your own"),
     ),
 }
-CORE = (0, 1, 3, 6, 7, 8, 9, 11, 12, 15, 17, 19)
-WRITTEN = tuple(range(15))
+CORE = (0, 1, 2, 4, 7, 8, 9, 10, 12, 13, 16, 18, 22)
+WRITTEN = tuple(range(16))
 
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, LINE_HEIGHT = 0.92, 0.62, 1.05, 0.14  # in steps between boxes
 LOOKS = {  # face, edge, line
@@ -81,7 +84,7 @@ def notebooks() -> list[Notebook]:
 
 def draw():
     """The map: a row of boxes per part, and what their looks say. Returns its axes."""
-    axes, book = panels(1, width=9.6, height=5.4)[0], notebooks()
+    axes, book = panels(1, width=12, height=5.4)[0], notebooks()
     for row, (part, numeral) in enumerate(zip(PARTS, ("I", "II", "III", "IV"), strict=True)):
         y = row * ROW_HEIGHT
         axes.text(0, y - 0.08, f"Part {numeral} · {part}", fontsize=11)
@@ -90,7 +93,7 @@ def draw():
     core, written = (sum(getattr(each, kind) for each in book) for kind in ("core", "written"))
     title = f"{core} of {len(book)} notebooks make the core path; {written} are written so far"
     named(axes, title, "", "").set_axis_off()
-    axes.set(xlim=(-0.02, 8), ylim=(len(PARTS) * ROW_HEIGHT, -0.4))
+    axes.set(xlim=(-0.02, 10), ylim=(len(PARTS) * ROW_HEIGHT, -0.4))
     handles = [
         Patch(facecolor=face, edgecolor=edge, linestyle=line, label=label)
         for label, (face, edge, line) in LOOKS.items()

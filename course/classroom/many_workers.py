@@ -31,7 +31,7 @@ def deals(workers: int, batch: int, steps: int) -> list:
     return [tuple(map(torch.stack, zip(*of_seeds))) for of_seeds in zip(*rows)]
 
 
-def loss(flat, x, y):
+def loss_of(flat, x, y):
     """The mean cross-entropy of the network with weights `flat` [elements] on x [rows, 64]."""
     first, bias, second, last = flat.split(PARTS)
     hidden = (x @ first.view(HIDDEN, INPUTS).T + bias).relu()
@@ -40,9 +40,9 @@ def loss(flat, x, y):
 
 def slopes(flat, x, y) -> torch.Tensor:
     """The gradient of each worker's own loss, shaped as `flat` [seeds, workers, elements]."""
-    return vmap(vmap(grad(loss)))(flat, x, y)
+    return vmap(vmap(grad(loss_of)))(flat, x, y)
 
 
 def losses(flat) -> torch.Tensor:
     """The validation loss of each row of weights [rows, elements]."""
-    return vmap(loss, in_dims=(0, None, None))(flat, *digits().validation)
+    return vmap(loss_of, in_dims=(0, None, None))(flat, *digits().validation)

@@ -30,16 +30,16 @@ def boxes(axes):
     return [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
 
 
-def test_there_are_25_notebooks_in_four_parts():
-    assert [notebook.number for notebook in BOOK] == list(range(25))
+def test_there_are_28_notebooks_in_four_parts():
+    assert [notebook.number for notebook in BOOK] == list(range(28))
     sizes = {part: len(list(group)) for part, group in itertools.groupby(BOOK, lambda n: n.part)}
-    assert sizes == {"Learning": 7, "Communicating": 4, "Training on many": 8, "Scale": 6}
+    assert sizes == {"Learning": 8, "Communicating": 4, "Training on many": 10, "Scale": 6}
 
 
-def test_the_core_path_has_12_notebooks():
+def test_the_core_path_has_13_notebooks():
     core = [notebook.name for notebook in BOOK if notebook.core]
     assert core == [
-        "start_here", "gradient_descent", "sparse_coding", "nine_layers",
+        "start_here", "gradient_descent", "networks", "sparse_coding", "nine_layers",
         "network_bottleneck", "collectives", "all_reduce",
         "data_parallel", "large_batches", "model_parallel", "pipeline", "scaling",
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_notebook_asks_the_question_of_the_map_and_says_whether_it_is_core(not
 
 def test_every_notebook_has_its_own_box(axes):
     drawn = [box.get_window_extent() for box in boxes(axes)]
-    assert len(drawn) == 25
+    assert len(drawn) == 28
     assert not any(a.overlaps(b) for a, b in itertools.combinations(drawn, 2))
     inside = axes.figure.bbox
     assert all(inside.contains(x, y) for box in drawn for x, y in box.corners())
@@ -79,7 +79,7 @@ def test_every_text_stands_in_its_box_or_beside_all(axes):
 
 def test_the_boxes_stand_in_the_order_of_the_book(axes):
     numbers = [text.get_text() for text in axes.texts if text.get_text().isdigit()]
-    assert numbers == [f"{number:02}" for number in range(25)]
+    assert numbers == [f"{number:02}" for number in range(28)]
 
 
 def test_colour_and_edge_say_core_and_written(axes):
@@ -99,5 +99,5 @@ def test_the_title_counts(axes):
     title = axes.get_title(loc="left")
     assert (
         title
-        == f"12 of 25 notebooks make the core path; {len(book_map.WRITTEN)} are written so far"
+        == f"13 of 28 notebooks make the core path; {len(book_map.WRITTEN)} are written so far"
     )

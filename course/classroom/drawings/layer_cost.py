@@ -9,7 +9,7 @@ ARITHMETIC, NEURONS, IMAGES = "arithmetic", "neurons cut", "images cut"
 WEIGHT_BYTES, NUMBER_BYTES = 16, 4  # weight, gradient, Adam's two averages; anything that is sent
 
 
-def seconds(n, batch, ranks, device, cable) -> dict:
+def seconds_of(n, batch, ranks, device, cable) -> dict:
     """Of a training step of a layer of n inputs and n neurons: arithmetic, and the network of
     either cut, two cables a message, latencies included."""
     latency = 4 * (ranks - 1) * cable.latency_s

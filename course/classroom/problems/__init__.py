@@ -30,7 +30,7 @@ class Exercise(NamedTuple):
 
 
 def catalogue() -> Iterator[tuple[str, Exercise]]:
-    """All exercises in the book's order, each with the name of its notebook (08_collectives)."""
+    """All exercises in the book's order, each with the name of its notebook (09_collectives)."""
     for module in sorted(iter_modules(__path__), key=lambda module: module.name):
         for exercise in import_module(f"{__name__}.{module.name}").EXERCISES:
             yield module.name.removeprefix("p"), exercise

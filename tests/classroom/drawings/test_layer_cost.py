@@ -20,15 +20,15 @@ def seconds(n):
 
 
 def test_what_a_step_costs_is_what_the_formula_says():
-    took = layer_cost.seconds(1000, 64, 4, P100, FDR._replace(latency_s=0))
+    took = layer_cost.seconds_of(1000, 64, 4, P100, FDR._replace(latency_s=0))
     sent = 8 * 1000 * 3 / 4 / FDR.bytes_per_s
     assert took["neurons cut"] == pytest.approx(64 * sent)
     assert took["images cut"] == pytest.approx(1000 * sent)
     even = 4 / 3 * 3 * P100.flops_per_s / FDR.bytes_per_s
     for cut, n, batch in (("neurons cut", even, 64), ("images cut", 1000, even)):
-        took = layer_cost.seconds(n, batch, 4, P100, FDR._replace(latency_s=0))
+        took = layer_cost.seconds_of(n, batch, 4, P100, FDR._replace(latency_s=0))
         assert took[cut] == pytest.approx(took["arithmetic"])
-    late = layer_cost.seconds(1000, 64, 4, P100, FDR)
+    late = layer_cost.seconds_of(1000, 64, 4, P100, FDR)
     assert late["neurons cut"] - 64 * sent == pytest.approx(2 * 3 * 2 * FDR.latency_s)
 
 
