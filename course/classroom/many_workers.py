@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from course.learning.training.digits import SEEDS, WIDTHS, batches, digits, net
+from course.learning.training.digits import SEEDS, WIDTHS, batches, digit_net, digit_split
 
 INPUTS, HIDDEN, CLASSES = WIDTHS
 PARTS = HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES  # weights and biases of two layers
@@ -18,13 +18,13 @@ PARTS = HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES  # weights and biases
 
 def starts(workers: int) -> torch.Tensor:
     """The weights [seeds, workers, elements] of the task's network: one start for each seed."""
-    each = [parameters_to_vector(net(seed).parameters()).detach() for seed in SEEDS]
+    each = [parameters_to_vector(digit_net(seed).parameters()).detach() for seed in SEEDS]
     return torch.stack(each)[:, None].repeat(1, workers, 1)
 
 
 def deals(workers: int, batch: int, steps: int) -> list:
     """For each step, images [seeds, workers, batch / workers, 64] and which digits they are."""
-    training, rows = digits().training, []
+    training, rows = digit_split().training, []
     for seed in SEEDS:
         each = [batches(training, batch, steps, seed, rank, workers) for rank in range(workers)]
         rows.append([tuple(map(torch.stack, zip(*images))) for images in zip(*each)])
@@ -45,4 +45,4 @@ def slopes(flat, x, y) -> torch.Tensor:
 
 def losses(flat) -> torch.Tensor:
     """The validation loss of each row of weights [rows, elements]."""
-    return vmap(loss_of, in_dims=(0, None, None))(flat, *digits().validation)
+    return vmap(loss_of, in_dims=(0, None, None))(flat, *digit_split().validation)

@@ -14,7 +14,7 @@ from torch.nn.utils import vector_to_parameters
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR, FREE
 from course.collectives import all_gather, reduce_scatter
-from course.learning.training.digits import SEEDS, digits, judge, net
+from course.learning.training.digits import SEEDS, digit_net, digit_split, judge
 from course.parallel.server import serve
 from course.parallel.server.client import Client
 from course.parallel.server.shards import shard_plan
@@ -71,9 +71,9 @@ def _in_a_bowl(comm, plan, rate, steps):
 
 def validation_loss(flat) -> float:
     """The loss of the digits' validation images with the weights `flat` [elements]."""
-    model = net(0).to(flat.dtype)
+    model = digit_net(0).to(flat.dtype)
     vector_to_parameters(flat, model.parameters())
-    return judge(model, digits(flat.dtype).validation).loss
+    return judge(model, digit_split(flat.dtype).validation).loss
 
 
 def by_rate(learn, update, rates):

@@ -19,10 +19,10 @@ from course.classroom.stale_runs import (
     validation_loss,
 )
 from course.cluster.hardware import FDR
-from course.learning.training.digits import SEEDS, digits, judge, net
+from course.learning.training.digits import SEEDS, digit_net, digit_split, judge
 from course.worlds import run
 
-WEIGHTS = nn.utils.parameters_to_vector(net(0).parameters()).detach()
+WEIGHTS = nn.utils.parameters_to_vector(digit_net(0).parameters()).detach()
 
 
 def test_a_gradient_takes_a_second_and_nothing_else_does():
@@ -46,7 +46,7 @@ def test_a_server_in_a_bowl_arrives_below_the_limit_of_its_clients_staleness(cli
 
 
 def test_weights_are_judged_by_images_that_nobody_learned():
-    assert validation_loss(WEIGHTS) == judge(net(0), digits().validation).loss
+    assert validation_loss(WEIGHTS) == judge(digit_net(0), digit_split().validation).loss
 
 
 def test_every_rate_is_judged_by_the_last_version_of_five_seeds():
