@@ -4,8 +4,8 @@ from functools import cache
 
 import torch
 
-from course.classroom.answers import function, number
-from course.classroom.comparison import close, compare, like, refuse
+from course.classroom.answers import function
+from course.classroom.comparison import close, compare, like
 from course.classroom.problems import Exercise, Wrong
 from course.learning.images import faces, frames
 from course.learning.images import photographs as images
@@ -331,8 +331,8 @@ EXERCISES = [
         (
             "rows = even_contrast(pictures)[:, :, 4:20].mean(dim=2) is the brightness of each row.",
             "ask «darker than above and below?» at each height, and keep the largest answer: amax.",
-            "both questions at once: the smaller of the two answers, at each height. Another number "
-            "needs no height: is the middle brighter than the sides?",
+            "both questions at once: the smaller of the two answers, at each height. Another "
+            "number needs no height: is the middle brighter than the sides?",
         ),
         travelling_features,
     ),
