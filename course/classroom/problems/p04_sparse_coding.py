@@ -353,8 +353,8 @@ EXERCISES = [
         check_step,
         (
             "print the shortest and the longest atom after the last step.",
-            "an objective may fall although nothing has improved. Which line keeps coefficients from "
-            "becoming cheap?",
+            "an objective may fall although nothing has improved. Which line keeps coefficients "
+            "from becoming cheap?",
         ),
         step_of_learning,
         given=step_of_learning_with_a_bug,
