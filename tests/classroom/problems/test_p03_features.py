@@ -24,6 +24,46 @@ def errors_rounded(accuracy, share):
     return round(p03.errors_removed(accuracy, share), 4)
 
 
+def errors_in_per_cent(accuracy, share):
+    return 100 * p03.errors_removed(accuracy, share)
+
+
+def errors_of_a_coin(accuracy, share):
+    return 2 * accuracy - 1
+
+
+def errors_of_always_no(accuracy, share):
+    return (accuracy - 1 + share) / share
+
+
+def errors_of_always_yes(accuracy, share):
+    return (accuracy - share) / (1 - share)
+
+
+def errors_in_points(accuracy, share):
+    return accuracy - max(share, 1 - share)
+
+
+def right_answers_compared(accuracy, share):
+    return accuracy / max(share, 1 - share)
+
+
+def errors_left(accuracy, share):
+    return (1 - accuracy) / min(share, 1 - share)
+
+
+def more_right_answers(accuracy, share):
+    return accuracy / max(share, 1 - share) - 1
+
+
+def errors_never_more(accuracy, share):
+    return max(0, p03.errors_removed(accuracy, share))
+
+
+def errors_not_asked(accuracy, share):
+    return accuracy
+
+
 def errors_printed(accuracy, share):
     str(p03.errors_removed(accuracy, share))
 
@@ -222,16 +262,16 @@ GALLERIES = [
         errors_stub,
         [p03.errors_removed, errors_counted, errors_rounded],
         {
-            "return a share, 0 to 1.": lambda a, s: 100 * p03.errors_removed(a, s),
-            "half is the baseline only if": lambda a, s: 2 * a - 1,
-            "«always no» is not the best": lambda a, s: (a - 1 + s) / s,
-            "«always yes» is not the best": lambda a, s: (a - s) / (1 - s),
-            "these are points": lambda a, s: a - max(s, 1 - s),
-            "the question is about errors": lambda a, s: a / max(s, 1 - s),
-            "errors that is left": lambda a, s: (1 - a) / min(s, 1 - s),
-            "not by its right answers": lambda a, s: a / max(s, 1 - s) - 1,
-            "then the result is negative": lambda a, s: max(0, p03.errors_removed(a, s)),
-            "Divide the second number by the first.": lambda a, s: a,
+            "return a share, 0 to 1.": errors_in_per_cent,
+            "half is the baseline only if": errors_of_a_coin,
+            "«always no» is not the best": errors_of_always_no,
+            "«always yes» is not the best": errors_of_always_yes,
+            "these are points": errors_in_points,
+            "the question is about errors": right_answers_compared,
+            "errors that is left": errors_left,
+            "not by its right answers": more_right_answers,
+            "then the result is negative": errors_never_more,
+            "Divide the second number by the first.": errors_not_asked,
             "nothing came back": errors_printed,
             "a function is wanted": 0.48,
         },

@@ -47,6 +47,10 @@ def coefficient_by_a_hard_threshold(patch, atom, penalty):
     return v / (atom @ atom) if v.abs() > penalty else 0.0
 
 
+def coefficient_of_the_match(patch, atom, penalty):
+    return atom @ patch
+
+
 def coefficient_printed(patch, atom, penalty):
     str(p04.best_coefficient(patch, atom, penalty))
 
@@ -353,7 +357,7 @@ GALLERIES = [
             "stays as it is": coefficient_by_a_hard_threshold,
             "the squared residual counts half": partial(a_coefficient, price=0.5),
             "twice too large": partial(a_coefficient, price=2),
-            "set the slope of the objective": lambda patch, atom, penalty: atom @ patch,
+            "set the slope of the objective": coefficient_of_the_match,
             "nothing came back": coefficient_printed,
             "a function is wanted": 0.9,
         },
