@@ -8,11 +8,11 @@ from course.classroom.figures import COLOURS, named, panels
 
 
 def draw(threshold, examples, title, *, axes=None):
-    """The soft threshold as a function from -3 to 3 times `threshold`, with a dot and both its
-    numbers for each of `examples`; the flat part and the diagonal are named.  Returns the axes.
+    """The soft threshold as a function, with a dot and both its numbers for each of `examples`; the
+    flat part and the diagonal are named.  Returns the axes.
     """
     axes = axes or panels(1, width=5, height=4.4)[0]
-    v = np.linspace(-3, 3, 601) * threshold
+    v = np.linspace(-1, 1, 601) * max(3 * threshold, 1.15 * np.abs(examples).max())
     axes.plot(v, v, "--", color="0.6", linewidth=1.2)
     axes.plot(v, shrunk(v, threshold), color=COLOURS[0], linewidth=2)
     axes.axvspan(-threshold, threshold, color="0.93", zorder=0)
@@ -23,8 +23,8 @@ def draw(threshold, examples, title, *, axes=None):
     for value in examples:
         z = float(shrunk(value, threshold))
         axes.plot(value, z, "o", color=COLOURS[1], ms=6)
-        axes.annotate(f"{value:g} → {z:g}", (value, z), (8, -12), textcoords="offset points",
-                      fontsize=9)  # fmt: skip
+        text = f"{value:g} → {z:g}".replace("-", "−")
+        axes.annotate(text, (value, z), (8, -12), textcoords="offset points", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     return named(axes, title, "v, before", "z, after the soft threshold")
 
@@ -49,9 +49,12 @@ def diamond(atoms, patch, best, title, *, axes=None):
     axes.plot(*corners.T, color=COLOURS[0], linewidth=1.5)
     axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
     axes.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-    for point, marker, name in ((exact, "x", "least residual"), (best, "o", "best code")):
+    for point, marker, name, beside in (
+        (exact, "x", "least residual", (8, 8)),
+        (best, "o", "best code", (-6, -16)),
+    ):
         axes.plot(*point, marker, color=COLOURS[1], ms=8, mew=2)
-        axes.annotate(name, point, (8, 6), textcoords="offset points", fontsize=9)
+        axes.annotate(name, point, beside, textcoords="offset points", fontsize=9)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     return named(axes, title, "first coefficient", "second coefficient")
 
