@@ -367,7 +367,7 @@ def instead(got, rank, w, gradients) -> str:
         ).mean(dim=0),
     }
     like_it = (words for words, guess in guesses.items() if close(got, guess))
-    return next(like_it, "ends elsewhere: first the mean gradient, then the step of exercise 3")
+    return next(like_it, "ends elsewhere: first the mean gradient, then the step of exercise 4")
 
 
 def lars_update_frozen(weights, gradients, rate, trust, decay):
