@@ -1,6 +1,7 @@
 import pytest
 import torch
-from torch.func import functional_call, hessian
+from torch.autograd.functional import hessian
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from course.learning.training.digits import Images, digit_net
@@ -19,6 +20,6 @@ def test_it_is_the_largest_eigenvalue_of_all_second_derivatives():
         own = {name: part.view_as(weight) for (name, weight), part in parts}
         return cross_entropy(functional_call(net, own, (images.x,)), images.y)
 
-    whole = hessian(loss)(torch.cat([weight.flatten() for weight in weights.values()]))
+    whole = hessian(loss, torch.cat([weight.flatten() for weight in weights.values()]))
     largest = torch.linalg.eigvalsh(whole).abs().max().item()
     assert sharpness(net, images, tolerance=1e-4) == pytest.approx(largest, rel=1e-2)
