@@ -331,7 +331,7 @@ GALLERIES = [
             "that is for the square of the disagreement.": 68,
             "powers of ten: the natural logarithm is wanted.": 60,
             "after 134 rounds 0.001035 may be left, which is more than 0.001.": 134,
-            "a round is whole: 134.672 of them cannot be.": 134.672,
+            "the number of rounds is whole, and 134.672 is not.": 134.672,
             "fewer than 139 rounds are enough.": 139,
             "a number is wanted, not 'many'.": "many",
         },
