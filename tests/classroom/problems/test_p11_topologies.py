@@ -381,7 +381,7 @@ GALLERIES = [
         [weights_by_loops, weights_of_edges],
         {
             "metropolis does the work for you here": weights_from_the_package,
-            "for the star of 4, [0, 1] is 0.25 and [1, 0] 0.5: who gives more": plain_means,
+            "for the star of 4, [0, 1] is 0.25 and [1, 0] 0.5: a rank that gives more": plain_means,
             "for the star of 4, a weight is below 0": smaller_degree,
             "for the star of 4, row 1 sums to 0.75, not to 1.": own_by_degree,
             "the sums are right, but [0, 0] should be 0.3333, not 0.": without_oneself,
