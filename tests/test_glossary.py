@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_numbers import NOTEBOOKS, UNREAD, UNREVISED, text_of
+from tests.test_numbers import NOTEBOOKS, UNREAD, text_of
 
 GLOSSARY = Path(__file__).parents[1] / "notebooks" / "glossary.ipynb"
 ROW = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \| \[(\d\d)\]\((\d\d_\w+\.ipynb)\) \|$", re.MULTILINE)
@@ -72,7 +72,7 @@ def test_the_table_can_be_read():
 @pytest.mark.parametrize(("term", "meaning", "number", "file"), rows())
 def test_a_term_is_introduced_where_the_glossary_says(term, meaning, number, file):
     path = GLOSSARY.with_name(file)
-    assert file.startswith(number) and path.stem not in UNREVISED
+    assert file.startswith(number)
     assert any(introduced(term, text) for text in prose(path)), f"no bold {term} in {file}"
 
 
@@ -80,7 +80,7 @@ def test_a_term_is_introduced_where_the_glossary_says(term, meaning, number, fil
 def test_no_term_is_used_before_it_is_introduced(term, meaning, number, file):
     if term in EVERYDAY:
         return
-    earlier = [path for path in NOTEBOOKS if path.name < file and path.stem not in UNREVISED]
+    earlier = [path for path in NOTEBOOKS if path.name < file]
     used = [path.name for path in earlier if any(map(spelled(term).search, prose(path)[1:]))]
     assert not used, f"{term} is used before notebook {number}"
     contract, *cells = prose(GLOSSARY.with_name(file))
