@@ -23,8 +23,8 @@ def draw(objective, bound, at, title, *, limits=None, axes=None):
                       color=colour, fontsize=9, va="center")  # fmt: skip
     top, low = objective[at - 1], bound[at - 1]
     axes.annotate("", (at, top), (at, low), arrowprops={"arrowstyle": "<->", "color": "0.2"})
-    axes.annotate(f"duality gap after\n{at} steps: {top - low:.2g}", (at, (top + low) / 2), (8, 0),
-                  textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+    text, place = f"duality gap after\n{at} steps: {top - low:.2g}", (at, low + 0.75 * (top - low))
+    axes.annotate(text, place, (8, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set(ylim=limits)
     axes.spines[["top", "right"]].set_visible(False)
     return named(axes, title, "step", "objective (no unit)")

@@ -27,6 +27,8 @@ COEFFICIENT_SLIPS = (
      "right for an atom of length 1; how does the slope in z depend on the atom's length?"),
     (one_atom(lambda v, n, t: shrink(v / n, t)),
      "the penalty has to be divided by atom . atom, too: write down the slope in z."),
+    (one_atom(lambda v, n, t: v / n * (v.abs() > t)),
+     "what is above the threshold stays as it is; the soft threshold moves it, too."),
     (one_atom(lambda v, n, t: v / n), "this is the best one without a penalty."),
     (one_atom(lambda v, n, t: shrink(v, t) / n.sqrt()),
      "divide by the squared length of the atom, not by its length."),
@@ -34,8 +36,6 @@ COEFFICIENT_SLIPS = (
      "a negative coefficient is allowed; here it becomes 0."),
     (one_atom(lambda v, n, t: (v - t) / n),
      "v is moved down, whatever it is; it should move towards 0, and not past it."),
-    (one_atom(lambda v, n, t: v / n * (v.abs() > t)),
-     "what is above the threshold stays as it is; the soft threshold moves it, too."),
     (one_atom(lambda v, n, t: shrink(v, t / 2) / n),
      "the squared residual counts half: is its slope in z right?"),
     (one_atom(lambda v, n, t: shrink(v, 2 * t) / n),
@@ -46,7 +46,7 @@ COEFFICIENT_SLIPS = (
 def check_coefficient(answer):
     patch, atom = drawn(4, seed=4), 1.5 * unit(drawn(1, 4, seed=1))[0]
     patch = patch + (2 - atom @ patch) / (atom @ atom) * atom
-    cases = [(patch, atom, 0.7), (-patch, atom, 0.7), (patch, 0.4 * atom, 0.7), (patch, atom, 3.0)]
+    cases = [(patch, atom, 3.0), (patch, atom, 0.7), (-patch, atom, 0.7), (patch, 0.4 * atom, 0.7)]
     compare(
         answer,
         best_coefficient,
