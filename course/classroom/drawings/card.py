@@ -55,14 +55,15 @@ def all_eight(comm):
     return {name: (start[name].tolist(), after[name].tolist()) for name in WHAT}
 
 
-def draw(held):
-    """What `all_eight` has returned on each rank, as blocks; returns the axes {collective: axes}.
+def draw(held, names=tuple(WHAT)):
+    """What `all_eight` has returned on each rank, as blocks, for each of `names`; returns the axes
+    {collective: axes}.
 
     A row is a rank; a block has the colour of the rank that it began on, a sum is dark.
     """
-    looks = {"figsize": (9.6, 2.35 * len(WHAT) / 2), "layout": "constrained"}
-    _, grid = plt.subplots(len(WHAT) // 2, 2, **looks)
-    card = dict(zip(WHAT, grid.flat, strict=True))
+    looks = {"figsize": (9.6, 2.35 * len(names) / 2), "layout": "constrained"}
+    _, grid = plt.subplots(len(names) // 2, 2, **looks)
+    card = dict(zip(names, grid.flat, strict=True))
     for name, axes in card.items():
         ranks = [each[name] for each in held]
         _panel(axes, name, ranks)
