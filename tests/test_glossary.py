@@ -15,7 +15,8 @@ SYMBOL = re.compile(
     r"^\| \$(.+?)\$ \| (.+?) \| (.+?) \| \[(\d\d)\]\((\d\d_\w+\.ipynb)\) \| (.*?)\|$", re.MULTILINE
 )
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)
-EVERYDAY = {"core", "message", "process", "node", "rank"}  # words that people use before they know
+EVERYDAY = {"code", "core", "message", "process", "node", "rank", "restart"}  # words of all days
+BEHIND = re.compile(r"^## Sources.*|<details>.*?</details>", re.DOTALL | re.MULTILINE)
 
 
 def prose(path) -> list[str]:
@@ -76,12 +77,22 @@ def test_a_term_is_introduced_where_the_glossary_says(term, meaning, number, fil
     assert any(introduced(term, text) for text in prose(path)), f"no bold {term} in {file}"
 
 
+def used_unexplained(term, file, path) -> bool:
+    """Whether a notebook's text has a term, in a paragraph that does not link to its introduction;
+    sources and folded answers do not count."""
+    cells = [cell for cell in json.loads(path.read_text())["cells"][1:]
+             if cell["cell_type"] == "markdown"]  # fmt: skip
+    paragraphs = [each for cell in cells for each in BEHIND.sub("", text_of(cell)).split("\n\n")]
+    return any(spelled(term).search(UNREAD.sub(" ", each)) and file not in each
+               for each in paragraphs)  # fmt: skip
+
+
 @pytest.mark.parametrize(("term", "meaning", "number", "file"), rows())
 def test_no_term_is_used_before_it_is_introduced(term, meaning, number, file):
     if term in EVERYDAY:
         return
     earlier = [path for path in NOTEBOOKS if path.name < file]
-    used = [path.name for path in earlier if any(map(spelled(term).search, prose(path)[1:]))]
+    used = [path.name for path in earlier if used_unexplained(term, file, path)]
     assert not used, f"{term} is used before notebook {number}"
     contract, *cells = prose(GLOSSARY.with_name(file))
     first = next(text for text in cells if spelled(term).search(text))
