@@ -12,7 +12,7 @@ from course.classroom.timeline import Piece, calls_beside, lanes
 FORWARD, BACKWARD, SENDS = "forward", "backward, by layer", "all-reduce, by bucket"
 
 
-def side_by_side(runs, title, how):
+def two_lanes(runs, title, how):
     """Two lanes for each of `runs` {label: (moments, trace)}, all on one axis of time: what rank 0
     computes and what it sends beside that.  Returns the axes."""
     rows = {}
