@@ -32,7 +32,9 @@ def bars(axes):
 
 def test_all_runs_share_one_axis_of_time_and_count_from_their_own_beginning():
     later = [each + 5 for each in MOMENTS]
-    axes = overlap.two_lanes({"one": (MOMENTS, TRACE), "late": (later, TRACE)}, "title", "simulated")
+    axes = overlap.two_lanes(
+        {"one": (MOMENTS, TRACE), "late": (later, TRACE)}, "title", "simulated"
+    )
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["one: computes", "one: sends", "late: computes", "late: sends"]
     assert axes.get_xlabel() == "time (ms), simulated"
