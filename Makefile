@@ -25,6 +25,9 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 # Tests wait as much as they compute: some run at the same time.
 SIDE_BY_SIDE ?= 3
 
+# The slides are tested where npm can install what makes them.
+MARP := $(and $(shell command -v npm),$(wildcard slides/package.json),slides/node_modules/.made)
+
 RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: help lab check test workbook notebooks slides bench kernel anew
@@ -44,7 +47,7 @@ check: $(VENV)/.test   ## check style, types, shape and what you changed (SINCE=
 	$(RUN) -m mypy
 	@tests=$$($(RUN) .ci/affected.py $(SINCE)) && set -x && $(RUN) -m pytest $$tests $(ARGS)
 
-test: $(VENV)/.test $(if $(shell command -v npm),slides/node_modules/.made)   ## check everything: style, unit tests, every notebook, links, environment
+test: $(VENV)/.test $(MARP)   ## check everything: style, unit tests, every notebook, links, environment
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy

@@ -294,7 +294,8 @@ PROTOCOL_SLIPS = (
 def check_protocol(answer):
     golden = torch.tensor([0.9, 0.8, 0.35, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
     cases = [told_apart(31, 5, 0, last=2.5), told_apart(90, 3, 1), told_apart(44, 2, 2)]
-    silent = -golden[:, None], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])  # best is to say no to all
+    eighths = torch.tensor([7.0, 6.0, 3.0, 1.0, 2.0, 2.5, 3.5, 4.0], dtype=torch.float64) / 8
+    silent = -eighths[:, None], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])  # best is to say no to all
     compare(
         lambda *case: as_share(function(answer)(*case)),
         best_of_20_thresholds,
