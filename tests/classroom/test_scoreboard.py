@@ -106,6 +106,12 @@ def test_a_row_has_five_seeds_and_the_board_shows_it():
     assert board.rows == [row]
 
 
+def test_what_has_been_learned_before_is_not_learned_again():
+    row = Scoreboard().add("server", by_server, servers=1, learned=[(0.1, 0.02), (0.3, 0.04)])
+    assert row.losses == (0.1, 0.3) and row.errors == (0.02, 0.04)
+    assert row.slow_seconds > row.seconds > 0
+
+
 ROWS = [
     Row("all-reduce", 100, 19280.0, 0.0567, 0.1412, (0.1, 0.12), (0.03, 0.05)),
     Row("<large batch>", 25, 1928.0, 0.3, 1.25, (0.1, 0.1), (0.03, 0.03)),

@@ -35,7 +35,7 @@ def show_springs(rate, alpha, tau):
     axes.axhline(0, color="0.3", linewidth=0.6)
     farthest = c[-20:].abs().max().item()
     told = f"at most {farthest:.2g} from the bottom" if farthest < 100 else "more than 100 away"
-    figures.named(axes, f"In the last 20 steps the centre is {told}", "step", "x (bottom: 0)")
+    who = "step (thin lines: workers, dashed: their centre)"
+    figures.named(axes, f"In the last 20 steps the centre is {told}", who, "x (bottom: 0)")
     axes.set(xlim=(0, len(c) - 1), ylim=(-HIGHEST, HIGHEST))
-    axes.text(0.98, 0.92, "workers: thin, centre: dashed", transform=axes.transAxes, ha="right")
     return axes
