@@ -76,7 +76,7 @@ def errors_by_batch(lines, title, axes=None, top=95):
     _powers_of_two(axes, sizes)
     ticks = [tick for tick in (2, 3, 5, 10, 20, 40, 90) if tick <= top]
     axes.set_yticks(ticks, ticks)
-    axes.set(xlim=(sizes[0] / 1.25, sizes[-1] * 1.2 * (sizes[-1] / sizes[0]) ** 0.22),
+    axes.set(xlim=(sizes[0] / 1.25, sizes[-1] * 1.35 * (sizes[-1] / sizes[0]) ** 0.24),
              ylim=(1.4, top * 1.15))  # fmt: skip
     return axes
 
@@ -101,7 +101,7 @@ def _name_ends(axes, ends):
     lowest = 0.0
     for value, name, colour, size in ends:
         lowest = max(value, 1.17 * lowest)
-        axes.text(size * 1.12, lowest, name, color=colour, va="center", fontsize=9)
+        axes.text(size * 1.27, lowest, name, color=colour, va="center", fontsize=9)
 
 
 def _powers_of_two(axes, sizes):
