@@ -1,0 +1,100 @@
+"""Functions of each number by itself, and products of matrices along uncut axes: nothing is sent."""
+
+import torch
+from torch.nn import functional
+
+from course.parallel.array.boxes import Box
+from course.parallel.array.distributed_array import DistributedArray, implements
+from course.parallel.array.layout import Layout
+from course.parallel.array.replicated import copied
+
+NAMES = """
+add sub mul div pow neg abs square sqrt rsqrt exp log log1p sin cos tanh sigmoid reciprocal sign
+relu clamp clamp_min clamp_max maximum minimum where gt ge lt le eq ne lerp erf expm1 rsub detach
+isfinite isnan nan_to_num zeros_like ones_like empty_like clone to float double half bfloat16
+logical_and logical_or logical_not true_divide contiguous
+""".split()
+OF_NN = "relu relu6 elu selu celu gelu silu mish tanh sigmoid leaky_relu softplus hardtanh hardswish"
+
+
+def functions_named(names, *homes):
+    """What the modules and classes `homes` have under any of the names."""
+    return [getattr(home, name) for name in names for home in homes if hasattr(home, name)]
+
+
+def pointwise(function):
+    """`function` for arrays: each rank's part of them, and of the tensors beside them."""
+
+    def of_arrays(*args, **kwargs):
+        arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, DistributedArray)]
+        comm = arrays[0].comm
+        layout = broadcast([x.layout for x in arrays])
+        mine = [part_of(x, layout, comm) for x in args]
+        also = {key: part_of(x, layout, comm) for key, x in kwargs.items()}
+        return DistributedArray(comm, function(*mine, **also), layout)
+
+    return of_arrays
+
+
+for each in {
+    *functions_named(NAMES, torch, torch.Tensor),
+    *functions_named(OF_NN.split(), functional, torch, torch.Tensor),
+}:
+    implements(each)(pointwise(each))
+
+
+def broadcast(layouts) -> Layout:
+    """How a result is cut: along each axis as the first that has it at full length.
+
+    Raises ValueError for shapes that do not go together.
+    """
+    longest = max(len(layout.cuts) for layout in layouts)
+    aligned = [((0, 1),) * (longest - len(layout.cuts)) + layout.cuts for layout in layouts]
+    cuts = []
+    for axis in zip(*aligned):
+        full = [each for each in axis if each[-1] != 1] or [max(axis, key=len)]
+        if any(each[-1] != full[0][-1] for each in full):
+            shapes = " and ".join(str(layout.shape) for layout in layouts)
+            raise ValueError(f"arrays of shape {shapes} do not go together")
+        cuts.append(full[0])
+    return Layout(tuple(cuts))
+
+
+def part_of(x, layout, comm):
+    """What of an argument goes with this rank's part of a result that is cut by `layout`.
+
+    An array that is cut otherwise is fetched; of a tensor that all ranks have, each takes a part.
+    """
+    if isinstance(x, DistributedArray):
+        if x.layout == layout:
+            return x.local
+        regions = [shown(box, x.shape) for box in layout.boxes()]
+        return x.local if regions == x.layout.boxes() else x.fetch(regions)
+    if not isinstance(x, torch.Tensor):
+        return x
+    return copied(comm, x)[shown(layout.box(comm.rank), x.shape).within(Box.whole(x.shape))]
+
+
+def shown(box, shape) -> Box:
+    """Which indices of something of `shape` are broadcast to a box of the result."""
+    behind = box.intervals[len(box.intervals) - len(shape) :]
+    return Box.of(*((0, 1) if length == 1 else own for length, own in zip(shape, behind)))
+
+
+@implements(torch.matmul, torch.Tensor.matmul, torch.bmm)
+def matmul(a, b):
+    """Products of whole matrices: only axes before the last two may be cut."""
+    arrays = [x for x in (a, b) if isinstance(x, DistributedArray)]
+    comm = arrays[0].comm
+    for x in arrays:
+        if any(len(cuts) > 2 for cuts in x.layout.cuts[-2:]):
+            raise ValueError(f"rank {comm.rank}: the matrices of {x.layout} are cut themselves: "
+                             "redistribute() them along other axes, or gather()")  # fmt: skip
+    batch = broadcast([Layout(x.layout.cuts[:-2]) for x in arrays])
+    a, b = (part_of(x, Layout((*batch.cuts, *_uncut(x.shape[-2:]))), comm) for x in (a, b))
+    local = a @ b
+    return DistributedArray(comm, local, Layout((*batch.cuts, *_uncut(local.shape[-2:]))))
+
+
+def _uncut(shape) -> tuple:
+    return tuple((0, length) for length in shape)

@@ -1,0 +1,33 @@
+"""Untied filters on an array: each rank has the weights of its own windows, and they never move."""
+
+from course.learning.convolution.local_linear import check_input, check_windows, local_linear
+from course.parallel.array.distributed_array import DistributedArray, implements
+from course.parallel.array.layout import Layout
+from course.parallel.spatial.windows import Window, windowed
+
+
+@implements(local_linear)
+def untied(x, weights, *, stride=1, block=1):
+    """`local_linear` where x and the weights are arrays: windows are cut as their weights are.
+
+    weights [rows, columns, maps * block * block, field, field, channels] are cut along rows and
+    columns.  Cost: the pixels around each rank's own that its windows see, and no weight.
+    """
+    if not isinstance(x, DistributedArray) or not isinstance(weights, DistributedArray):
+        raise ValueError("untied filters and their image are both cut, or neither is")
+    check_input(x, weights.shape[5], weights.dtype)
+    check_windows(weights, x.shape[2:], stride)
+    windows = [Window(weights.shape[3], stride)] * 2
+    rows, columns, first = *weights.layout.cuts[:2], weights.box.starts[:2]
+
+    def answers(seen, box):
+        own = weights.local[tuple(slice(a - at, b - at) for (a, b), at in zip(box.intervals, first))]
+        if not box.size or not len(seen):
+            shape = len(seen), weights.shape[2] // block**2, *(block * n for n in box.shape)
+            return (seen.sum() + own.sum()).mul(0).expand(shape)
+        return local_linear(seen, own, stride=stride, block=block)
+
+    local, layout = windowed(x, windows, answers, cuts=(rows, columns))
+    maps = weights.shape[2] // block**2
+    squares = [tuple(block * cut for cut in cuts) for cuts in (rows, columns)]
+    return DistributedArray(x.comm, local, Layout((layout.cuts[0], (0, maps), *squares)))
