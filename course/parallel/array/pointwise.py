@@ -11,7 +11,7 @@ from course.parallel.array.replicated import copied
 NAMES = """
 add sub mul div pow neg abs square sqrt rsqrt exp log log1p sin cos tanh sigmoid reciprocal sign
 relu clamp clamp_min clamp_max maximum minimum where gt ge lt le eq ne lerp erf expm1 rsub detach
-isfinite isnan nan_to_num zeros_like ones_like empty_like clone to float double half bfloat16
+isfinite isnan nan_to_num zeros_like ones_like empty_like clone float double half bfloat16
 logical_and logical_or logical_not true_divide contiguous
 """.split()
 OF_NN = "relu relu6 elu selu celu gelu silu mish tanh sigmoid leaky_relu softplus hardtanh hardswish"
@@ -98,3 +98,11 @@ def matmul(a, b):
 
 def _uncut(shape) -> tuple:
     return tuple((0, length) for length in shape)
+
+
+@implements(torch.Tensor.to)
+def to(x, *args, **kwargs):
+    """Another dtype or device; those of an array, for a tensor."""
+    if not isinstance(x, DistributedArray):
+        return x.to(*(y.local if isinstance(y, DistributedArray) else y for y in args), **kwargs)
+    return DistributedArray(x.comm, x.local.to(*args, **kwargs), x.layout)

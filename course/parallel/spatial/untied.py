@@ -1,8 +1,11 @@
 """Untied filters on an array: each rank has the weights of its own windows, and they never move."""
 
+from torch import nn
+
 from course.learning.convolution.local_linear import check_input, check_windows, local_linear
-from course.parallel.array.distributed_array import DistributedArray, implements
-from course.parallel.array.layout import Layout
+from course.learning.nine_layers.layers import LocalLinear
+from course.parallel.array.distributed_array import DistributedArray, implements, part
+from course.parallel.array.layout import Layout, evenly
 from course.parallel.spatial.windows import Window, windowed
 
 
@@ -31,3 +34,20 @@ def untied(x, weights, *, stride=1, block=1):
     maps = weights.shape[2] // block**2
     squares = [tuple(block * cut for cut in cuts) for cuts in (rows, columns)]
     return DistributedArray(x.comm, local, Layout((layout.cuts[0], (0, maps), *squares)))
+
+
+def cut_untied(module, comm, grid):
+    """Leave each rank only the untied weights of its own windows; returns `module`.
+
+    `grid` (down, across) is that of the images, whose windows are cut evenly.  Every `weight` of a
+    LocalLinear becomes an array, and its local part a parameter, `own_weight`: what an optimizer
+    is given is this rank's alone.  Nothing is sent: all ranks make the same network first.
+    """
+    for layer in [each for each in module.modules() if isinstance(each, LocalLinear)]:
+        weight = layer.weight.detach()
+        layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
+        whole = part(comm, weight, layout=layout)
+        layer.own_weight = nn.Parameter(whole.local.clone())
+        del layer.weight
+        layer.weight = DistributedArray(comm, layer.own_weight, layout)
+    return module

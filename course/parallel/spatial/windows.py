@@ -92,9 +92,11 @@ def windowed(x, windows, compute, *, cuts=None, fill="zero"):
     def border(slab):
         return compute(_part(region, windows, slab, seen), slab)
 
+    if done is None:
+        return border(box), layout
     if inner == box:  # what this rank has not asked for, others may have
         return _Tied.apply(done, region), layout
-    return (border(box) if done is None else _framed(done, inner, box, border, front)), layout
+    return _framed(done, inner, box, border, front), layout
 
 
 class _Tied(Function):
