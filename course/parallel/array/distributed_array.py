@@ -15,9 +15,10 @@ import torch
 
 from course.comm.tensors import describe
 from course.parallel.array.boxes import Box
-from course.parallel.array.fetch import Begin, Fetch, Finish, check_regions
+from course.parallel.array.fetch import Begin, Fetch, Finish
 from course.parallel.array.layout import Layout, evenly, owned_by
 from course.parallel.array.operators import Operators
+from course.parallel.array.pieces import check_regions
 
 FUNCTIONS = {}  # {function of torch: what it is for arrays}
 
@@ -85,7 +86,7 @@ class DistributedArray(Operators):
     def begin_fetch(self, region, fill="zero"):
         """Begin to fetch; what this returns has a `wait()` for the region.  See `fetch`."""
         regions = region if isinstance(region, list) else told(self.comm, region)
-        check_regions(self.comm, self.layout, regions, fill)
+        check_regions(self.layout, regions, fill, self.comm.rank)
         fetch = Fetch(self.comm, self.layout, regions, fill)
         return Pending(Begin.apply(self.local, fetch), fetch)
 
@@ -95,7 +96,7 @@ class DistributedArray(Operators):
         Collective; each rank has a region of its own.  A list has the regions of all ranks, and
         saves telling them.  Beyond the edges is what `fill` says: "zero", "circular", "reflect",
         "replicate".  Gradients come back to their owners and are added up.
-        Cost: to each rank one message from each owner of its region; `fetch.cost` counts them.
+        Cost: to each rank one message from each owner of its region; `pieces.cost` counts them.
         Raises ValueError, and as `Communicator.recv` does.
         """
         return self.begin_fetch(region, fill).wait()

@@ -92,7 +92,7 @@ def cut_at(shape, cuts: dict) -> Layout:
         if axis not in whole:
             raise ValueError(f"the shape {tuple(shape)} has no axis {axis!r} to be cut")
         at = tuple(map(operator.index, at))
-        if (at[0], at[-1]) != whole[axis] or any(a > b for a, b in itertools.pairwise(at)):
+        if (*at[:1], *at[-1:]) != whole[axis] or any(a > b for a, b in itertools.pairwise(at)):
             raise ValueError(f"the cuts of axis {axis} go up from 0 to {shape[axis]}: not {at}")
         whole[axis] = at
     return Layout(tuple(whole.values()))

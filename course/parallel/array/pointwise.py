@@ -1,4 +1,4 @@
-"""Functions of each number by itself, and products of matrices along uncut axes: nothing is sent."""
+"""Functions of each number by itself, and products of matrices whose own axes are not cut."""
 
 import torch
 from torch.nn import functional
@@ -9,12 +9,14 @@ from course.parallel.array.layout import Layout
 from course.parallel.array.replicated import copied
 
 NAMES = """
-add sub mul div pow neg abs square sqrt rsqrt exp log log1p sin cos tanh sigmoid reciprocal sign
-relu clamp clamp_min clamp_max maximum minimum where gt ge lt le eq ne lerp erf expm1 rsub detach
-isfinite isnan nan_to_num zeros_like ones_like empty_like clone float double half bfloat16
-logical_and logical_or logical_not true_divide contiguous
-""".split()
-OF_NN = "relu relu6 elu selu celu gelu silu mish tanh sigmoid leaky_relu softplus hardtanh hardswish"
+add sub rsub mul div true_divide pow neg abs sign square sqrt rsqrt reciprocal exp expm1 log log1p
+sin cos tanh sigmoid erf relu clamp clamp_min clamp_max maximum minimum where lerp gt ge lt le eq ne
+isfinite isnan nan_to_num logical_and logical_or logical_not zeros_like ones_like empty_like clone
+detach contiguous float double half bfloat16
+"""
+OF_NN = """
+relu relu6 elu selu celu gelu silu mish tanh sigmoid leaky_relu softplus hardtanh hardswish
+"""
 
 
 def functions_named(names, *homes):
@@ -37,7 +39,7 @@ def pointwise(function):
 
 
 for each in {
-    *functions_named(NAMES, torch, torch.Tensor),
+    *functions_named(NAMES.split(), torch, torch.Tensor),
     *functions_named(OF_NN.split(), functional, torch, torch.Tensor),
 }:
     implements(each)(pointwise(each))

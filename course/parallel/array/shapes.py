@@ -41,7 +41,7 @@ def mean(x, dim=None, keepdim=False, *, dtype=None):
 
 @implements(torch.permute, torch.Tensor.permute)
 def permute(x, *dims):
-    """Axes in another order; that of the cut ones among them stays, or ranks would change places."""
+    """Axes in another order; the cut ones keep theirs, or ranks would change places."""
     dims = [axis % x.ndim for axis in (dims[0] if isinstance(dims[0], tuple | list) else dims)]
     cut = [axis for axis in dims if x.layout.grid[axis] > 1]
     if cut != sorted(cut):
@@ -64,8 +64,8 @@ def flatten(x, start_dim=0, end_dim=-1):
     """Some axes as one, of which only the first may be cut."""
     start, end = start_dim % x.ndim, end_dim % x.ndim
     if any(parts > 1 for parts in x.layout.grid[start + 1 : end + 1]):
-        raise ValueError(f"rank {x.comm.rank}: of the axes {start} to {end} of {x.layout} only the "
-                         "first may be cut, or no rank would own a piece: gather() first")  # fmt: skip
+        axes = f"of the axes {start} to {end} of {x.layout} only the first may be cut"
+        raise ValueError(f"rank {x.comm.rank}: {axes}: redistribute() it, or gather()")
     behind = math.prod(x.shape[start + 1 : end + 1])
     cuts = tuple(cut * behind for cut in x.layout.cuts[start])
     layout = Layout((*x.layout.cuts[:start], cuts, *x.layout.cuts[end + 1 :]))

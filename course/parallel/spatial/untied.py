@@ -24,7 +24,9 @@ def untied(x, weights, *, stride=1, block=1):
     rows, columns, first = *weights.layout.cuts[:2], weights.box.starts[:2]
 
     def answers(seen, box):
-        own = weights.local[tuple(slice(a - at, b - at) for (a, b), at in zip(box.intervals, first))]
+        own = weights.local[
+            tuple(slice(a - at, b - at) for (a, b), at in zip(box.intervals, first))
+        ]
         if not box.size or not len(seen):
             shape = len(seen), weights.shape[2] // block**2, *(block * n for n in box.shape)
             return (seen.sum() + own.sum()).mul(0).expand(shape)
