@@ -197,7 +197,7 @@ def _check_weights(weights, block):
 
 
 def check_windows(weights, size, stride):
-    """Raises ValueError unless an image of `size` (height, width) has as many windows as weights."""
+    """Raises ValueError unless `size` (height, width) has as many windows as there are weights."""
     fitting = tuple(windows(length, weights.shape[3], stride) for length in size)
     if fitting != tuple(weights.shape[:2]):
         raise ValueError(

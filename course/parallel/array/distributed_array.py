@@ -10,6 +10,7 @@ Source: Coates et al. 2013, section 4 (the idea; the design is ours).
 """
 
 import functools
+import json
 
 import torch
 
@@ -167,17 +168,23 @@ def told(comm, region: Box) -> list[Box]:
     return [Box.of(*intervals) for intervals in boxes]
 
 
-def scatter(comm, x, grid=None, *, layout=None, root: int = 0):
+def scatter(comm, x=None, grid=None, *, layout=None, root: int = 0):
     """The parts of rank `root`'s `x`, cut evenly by `grid` [a number an axis], or as `layout` says.
 
-    The others give a tensor of the same dtype and device, of any shape, or None for float32.
-    Cost: p - 1 messages, all of x but the root's own part.
+    The others need not give an x.  Cost: a roll call, and p - 1 messages, all of x but the root's
+    own part.
     """
-    layout = evenly(x.shape, grid) if layout is None else layout
-    whole = owned_by(root, layout.shape, comm.size)
-    empty = whole.box(comm.rank).shape
-    local = x if comm.rank == root else x.new_empty(empty)
-    return DistributedArray(comm, local, whole).redistribute(layout)
+    mine = None
+    if comm.rank == root:
+        mine = list(x.shape), str(x.dtype).removeprefix("torch."), str(x.device), x.requires_grad
+    said = comm.gather_texts(json.dumps(mine))
+    shape, dtype, device, trained = json.loads(said[root])
+    whole = owned_by(root, shape, comm.size)
+    if comm.rank != root:
+        x = torch.empty(whole.box(comm.rank).shape, dtype=getattr(torch, dtype), device=device)
+        x.requires_grad_(trained)
+    layout = evenly(shape, grid) if layout is None else layout
+    return DistributedArray(comm, x, whole).redistribute(layout)
 
 
 def part(comm, x, grid=None, *, layout=None):

@@ -79,6 +79,7 @@ def unflatten(x, dim, sizes):
     Raises ValueError for a cut that would go through the others.
     """
     dim = dim % x.ndim
+    sizes = torch.empty(x.shape[dim], device="meta").unflatten(0, sizes).shape  # what -1 stands for
     behind = math.prod(sizes[1:])
     if any(cut % behind for cut in x.layout.cuts[dim]):
         raise ValueError(f"rank {x.comm.rank}: axis {dim} of {x.layout} is not cut at multiples of "
