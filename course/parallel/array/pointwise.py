@@ -85,17 +85,21 @@ def shown(box, shape) -> Box:
 
 @implements(torch.matmul, torch.Tensor.matmul, torch.bmm)
 def matmul(a, b):
-    """Products of whole matrices: only axes before the last two may be cut."""
+    """Products of matrices: axes before the last two may be cut, and the rows of `a`.
+
+    Raises ValueError for other cuts: of them each rank would have a part of every product.
+    """
     arrays = [x for x in (a, b) if isinstance(x, DistributedArray)]
     comm = arrays[0].comm
     for x in arrays:
-        if any(len(cuts) > 2 for cuts in x.layout.cuts[-2:]):
-            raise ValueError(f"rank {comm.rank}: the matrices of {x.layout} are cut themselves: "
-                             "redistribute() them along other axes, or gather()")  # fmt: skip
+        if any(len(cuts) > 2 for cuts in x.layout.cuts[-1 if x is a else -2 :]):
+            raise ValueError(f"rank {comm.rank}: {'columns of ' * (x is a)}matrices of {x.layout} "
+                             "are cut: redistribute() them along other axes, or gather()")  # fmt: skip
     batch = broadcast([Layout(x.layout.cuts[:-2]) for x in arrays])
-    a, b = (part_of(x, Layout((*batch.cuts, *_uncut(x.shape[-2:]))), comm) for x in (a, b))
-    local = a @ b
-    return DistributedArray(comm, local, Layout((*batch.cuts, *_uncut(local.shape[-2:]))))
+    rows = a.layout.cuts[-2] if isinstance(a, DistributedArray) else _uncut(a.shape[-2:-1])[0]
+    whole = Layout((*batch.cuts, rows, *_uncut(a.shape[-1:])))
+    local = part_of(a, whole, comm) @ part_of(b, Layout((*batch.cuts, *_uncut(b.shape[-2:]))), comm)
+    return DistributedArray(comm, local, Layout((*batch.cuts, rows, *_uncut(local.shape[-1:]))))
 
 
 def _uncut(shape) -> tuple:

@@ -21,13 +21,15 @@ from course.parallel.array.layout import Layout
 
 class Window(NamedTuple):
     """Windows along an axis: `kernel` places that are `dilation` apart, a window every `stride`,
-    the first of them `before` places ahead of the axis, the last at most `after` behind it."""
+    the first of them `before` places ahead of the axis, the last at most `after` behind it; with
+    `whole` False another one may reach farther, if it begins on the axis or ahead of it."""
 
     kernel: int
     stride: int = 1
     before: int = 0
     after: int = 0
     dilation: int = 1
+    whole: bool = True
 
     @property
     def reach(self) -> int:
@@ -40,12 +42,13 @@ class Window(NamedTuple):
         if room < 0:
             raise ValueError(f"a window that reaches over {self.reach + 1} places does not fit on "
                              f"an axis of {length + self.before + self.after}")  # fmt: skip
-        return room // self.stride + 1
+        if self.whole:
+            return room // self.stride + 1
+        count = -(-room // self.stride) + 1
+        return count - ((count - 1) * self.stride >= length + self.before)
 
     def needs(self, start: int, stop: int) -> tuple:
         """What the windows `start` to `stop` see: no restriction beside what serial torch has."""
-        if stop <= start:
-            return 0, 0
         first = start * self.stride - self.before
         return first, (stop - 1) * self.stride - self.before + self.reach + 1
 
@@ -62,41 +65,80 @@ class Window(NamedTuple):
         return first, max(first, stop)
 
 
-def windowed(x, windows, compute, *, cuts=None, fill="zero"):
+class View:
+    """One rank's look at an array through `windows` [its last axes]: `box`, the windows that are
+    its own, `mine`, the places that it owns, and which places it needs for any windows.
+
+    With `clipped` nothing beyond the array's edges is seen.
+    """
+
+    def __init__(self, x, windows, layout, clipped):
+        self.windows, self.front = windows, x.ndim - len(windows)
+        self.edges = Box.whole(x.shape[self.front :]) if clipped else None
+        self.mine, self.box = (self._behind(each.box(x.comm.rank)) for each in (x.layout, layout))
+
+    def _behind(self, box) -> Box:
+        return Box(*(side[self.front :] for side in box))
+
+    def sees(self, box) -> Box:
+        """The places that the windows `box` see."""
+        if not box.size:
+            return Box(self.mine.starts, self.mine.starts)
+        needs = (window.needs(*each) for window, each in zip(self.windows, box.intervals))
+        seen = Box.of(*needs)
+        return seen if self.edges is None else seen.meet(self.edges)
+
+    def region(self, box) -> Box:
+        """What is to be fetched for the answers `box`, whole along the first axes."""
+        behind = self._behind(box)
+        seen = self.sees(behind) if behind.size else Box.whole((0,) * len(self.windows))
+        return Box(box.starts[: self.front] + seen.starts, box.stops[: self.front] + seen.stops)
+
+    def interior(self) -> Box:
+        """The windows that see nothing but this rank's own places."""
+        both = zip(self.windows, self.mine.intervals, self.box.intervals)
+        return Box.of(*(_clipped(window.inside(*own), wanted) for window, own, wanted in both))
+
+    def cut_out(self, held, holds, box):
+        """What the windows `box` see, out of `held` [..., *holds]."""
+        return held[(..., *self.sees(box).within(holds))]
+
+
+def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False):
     """The local result, and the layout, of looking at an array through `windows` [its last axes].
 
     `compute(seen, box)` gives the answers [batch, maps, *windows in box] of the windows `box`, of
-    what they see, padded already.  Windows are cut where `cuts` [an axis each] says, or else belong
-    to the rank that owns their middle.  Interior windows are computed while borders travel, in the
-    backward pass as well.
+    what they see: padded already, or `clipped` at the array's edges.  Windows are cut where `cuts`
+    [an axis each] says, or else belong to the rank that owns their middle.  Interior windows are
+    computed while borders travel, in the backward pass as well.
     """
     front = x.ndim - len(windows)
     if x.layout.grid[1] > 1:
         raise ValueError(f"rank {x.comm.rank}: a window sees all channels: axis 1 of {x.layout} "
                          "is cut; redistribute() it along the others")  # fmt: skip
-    behind = x.layout.cuts[front:]
-    cuts = cuts or tuple(window.cuts(each) for window, each in zip(windows, behind))
+    cuts = cuts or tuple(w.cuts(each) for w, each in zip(windows, x.layout.cuts[front:]))
     layout = Layout((*x.layout.cuts[:front], *cuts))
-    regions = [_seen(windows, box, front) for box in layout.boxes()]
-    mine, box = Box(*(side[front:] for side in x.box)), layout.box(x.comm.rank)
-    box = Box(*(side[front:] for side in box))
+    view = View(x, windows, layout, clipped)
+    regions = [view.region(box) for box in layout.boxes()]
     if all(_covers(own, region) for own, region in zip(x.layout.boxes(), regions)):
-        return compute(_part(x.local, windows, box, mine), box), layout
-    pending = x.begin_fetch(regions, fill)
-    inner = Box.of(*(_clipped(window.inside(*own), wanted) for window, own, wanted
-                     in zip(windows, mine.intervals, box.intervals)))  # fmt: skip
-    done = compute(_part(x.local, windows, inner, mine), inner) if inner.size else None
-    region = pending.wait()
-    seen = Box.of(*(window.needs(*each) for window, each in zip(windows, box.intervals)))
+        return compute(view.cut_out(x.local, view.mine, view.box), view.box), layout
+    return _in_parts(view, x.local, x.begin_fetch(regions, fill), compute), layout
+
+
+def _in_parts(view, local, pending, compute):
+    """The interior from this rank's own part, then the borders from what has come."""
+    inner, box = view.interior(), view.box
+    done = compute(view.cut_out(local, view.mine, inner), inner) if inner.size else None
+    region, holds = pending.wait(), view.sees(box)
 
     def border(slab):
-        return compute(_part(region, windows, slab, seen), slab)
+        return compute(view.cut_out(region, holds, slab), slab)
 
     if done is None:
-        return border(box), layout
+        return border(box)
     if inner == box:  # what this rank has not asked for, others may have
-        return _Tied.apply(done, region), layout
-    return _framed(done, inner, box, border, front), layout
+        return _Tied.apply(done, region)
+    return _framed(done, inner, box, border, view.front)
 
 
 class _Tied(Function):
@@ -133,21 +175,16 @@ def _with(box, axis, start, stop) -> Box:
     return Box.of(*intervals)
 
 
-def _part(held, windows, box, holds):
-    """What the windows `box` see, out of `held` [..., *holds]."""
-    seen = Box.of(*(window.needs(*each) for window, each in zip(windows, box.intervals)))
-    if not box.size:
-        seen = Box(holds.starts, holds.starts)
-    return held[(..., *seen.within(holds))]
+def nothing(shape, *used):
+    """Answers of no window, which come from `used` all the same: a rank without an output takes
+    part in the backward pass."""
+    return sum(x.sum() for x in used if x is not None).mul(0).expand(shape)
 
 
-def _seen(windows, box, front) -> Box:
-    """The region that the answers `box` need, whole along the first axes."""
-    behind = box.intervals[front:]
-    needs = [window.needs(*each) for window, each in zip(windows, behind)]
-    if any(start >= stop for start, stop in behind):
-        needs = [(0, 0)] * len(behind)
-    return Box.of(*box.intervals[:front], *needs)
+def each_axis(value, axes) -> tuple:
+    """One number for every axis, as torch's options have it."""
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
+    return values * axes if len(values) == 1 else values
 
 
 def _covers(own, region) -> bool:

@@ -14,7 +14,10 @@ from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn, some_layout
 
 KINDS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+TRANSPOSED = {
+    1: functional.conv_transpose1d, 2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}  # fmt: skip
 LONGEST = {1: 17, 2: 11, 3: 6}
 
 
@@ -51,7 +54,7 @@ def errors_of(comm, layout, x, weights, of):
     back = DistributedArray(comm, array.local.grad, layout).gather()
     errors = [found - expected, back - whole.grad]
     errors += [a.grad - b.grad for a, b in zip(mine, parts)]
-    scale = max(1.0, float(expected))
+    scale = max(1.0, expected.item())
     return max(float(each.detach().abs().max()) / scale for each in errors)
 
 
@@ -86,36 +89,30 @@ def test_on_more_ranks_of_an_imagined_cluster(ranks):
     )
 
 
-def pooled(comm, seed, count):
+def spread_out(comm, seed, count):
     draw, worst = random.Random(seed), []
     for number in range(count):
-        axes = draw.randint(1, 3)
-        kernel = [draw.randint(1, 3) for _ in range(axes)]
-        shape = draw.randint(1, 2), 2, *(draw.randint(4, LONGEST[axes]) for _ in range(axes))
-        options = {"padding": tuple(draw.randint(0, k // 2) for k in kernel)}
-        if draw.random() < 0.7:
-            options["stride"] = tuple(draw.randint(1, 3) for _ in range(axes))
-        if axes > 1 and draw.random() < 0.5:
-            options["divisor_override"] = 3
+        axes, groups = draw.randint(1, 3), draw.choice([1, 2])
+        stride = [draw.randint(1, 3) for _ in range(axes)]
+        kernel = [draw.randint(1, 4) for _ in range(axes)]
+        options = {
+            "stride": stride, "groups": groups,
+            "padding": [draw.randint(0, min(k // 2, 1)) for k in kernel],
+            "dilation": [draw.randint(1, 2) for _ in range(axes)],
+            "output_padding": [draw.randint(0, s - 1) for s in stride],
+        }  # fmt: skip
+        shape = draw.randint(1, 2), 2 * groups, *(draw.randint(3, 6) for _ in range(axes))
         layout = spatial_layout(draw, shape, comm.size)
-        of = functools.partial(POOLS[axes], kernel_size=kernel, **options)
-        error = errors_of(comm, layout, drawn(*shape, seed=number), [], of)
-        worst.append((error, str(layout), kernel, options))
+        sizes = [shape, (2 * groups, 2, *kernel), (2 * groups,)]
+        x, w, b = (drawn(*s, seed=number + k) for k, s in enumerate(sizes))
+        of = functools.partial(TRANSPOSED[axes], **options)
+        worst.append((errors_of(comm, layout, x, [w, b], of), str(layout), kernel, options))
     return [each for each in worst if each[0] > 1e-12]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_any_mean_over_windows_is_that_of_the_whole(ranks):
-    assert run(pooled, ranks, ranks, 15, timeout=60) == [[]] * ranks
-
-
-def not_whole(comm):
-    functional.avg_pool2d(part(comm, drawn(1, 1, 5, 5), (1, 1, comm.size, 1)), 2, ceil_mode=True)
-
-
-def test_windows_that_are_not_whole_are_refused():
-    with pytest.raises(RankError, match="means over windows that are not whole: gather"):
-        run(not_whole, 2, timeout=5)
+def test_any_transposed_convolution_is_that_of_the_whole(ranks):
+    assert run(spread_out, ranks, ranks, 15, timeout=60) == [[]] * ranks
 
 
 def too_small(comm):
