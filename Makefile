@@ -25,9 +25,12 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 # Tests wait as much as they compute: some run at the same time.
 SIDE_BY_SIDE ?= 3
 
+# The slides are tested where npm can install what makes them.
+MARP := $(and $(shell command -v npm),$(wildcard slides/package.json),slides/node_modules/.made)
+
 RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help lab check test workbook notebooks bench kernel anew
+.PHONY: help lab check test workbook notebooks slides bench kernel anew
 
 help:           ## list the commands
 	@awk -F '##' '/^[a-z]+:.*##/ {sub(/:.*/, "", $$1); printf "make %-12s%s\n", $$1, $$2}' Makefile
@@ -44,7 +47,7 @@ check: $(VENV)/.test   ## check style, types, shape and what you changed (SINCE=
 	$(RUN) -m mypy
 	@tests=$$($(RUN) .ci/affected.py $(SINCE)) && set -x && $(RUN) -m pytest $$tests $(ARGS)
 
-test: $(VENV)/.test   ## check everything: style, unit tests, every notebook, links, environment
+test: $(VENV)/.test $(MARP)   ## check everything: style, unit tests, every notebook, links, environment
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
@@ -55,6 +58,9 @@ workbook: $(VENV)/.lab   ## only copy the notebooks that your workbook/ lacks
 
 notebooks: $(VENV)/.test   ## run the originals again and store their outputs (ARGS=FILE: only these)
 	$(RUN) .ci/store_outputs.py $(ARGS)
+
+slides: $(VENV)/.lab slides/node_modules/.made   ## make slides/build: HTML and PDF of every deck (needs npm)
+	$(RUN) slides/build.py $(ARGS)
 
 bench: $(VENV)/.lab   ## print the table of measured ratios
 	$(RUN) -m benchmarks $(ARGS)
@@ -91,4 +97,11 @@ $(VENV)/.lab: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.lab
 	@echo "Installing what the tests need, about a minute."
 	@$(INSTALL) '.[test]' || $(BROKEN)
+	@touch $@
+
+slides/node_modules/.made: slides/package.json
+	@command -v npm >/dev/null || { echo "Slides are made by Marp, which npm installs: there is no" \
+	    "npm here (Debian, Ubuntu: apt install npm)." >&2; exit 1; }
+	@echo "Installing Marp into slides/node_modules, half a minute."
+	@cd slides && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 	@touch $@

@@ -64,7 +64,8 @@ def is_install(line):
 
 def test_help_names_every_command(machine):
     said, _, asked = make(machine)
-    for command in ("help", "lab", "check", "test", "workbook", "notebooks", "bench", "kernel"):
+    commands = "help", "lab", "check", "test", "workbook", "notebooks", "slides", "bench", "kernel"
+    for command in commands:
         assert f"make {command} " in said
     assert asked == []
 

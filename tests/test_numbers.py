@@ -14,12 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-UNREVISED = [  # whose prose has not been read for its numbers yet
-    "03_features", "04_sparse_coding", "05_autoencoders",
-    "06_convolution", "07_nine_layers", "09_collectives",
-    "12_data_parallel", "13_large_batches",
-]  # fmt: skip
-REVISED = [path for path in NOTEBOOKS if path.stem not in UNREVISED]
 UNREAD = re.compile(
     r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$"  # code and formulas
     r"|\]\([^)]*\)|https?://\S+|<[^>]*>"  # links and tags
@@ -74,12 +68,12 @@ def rotting(book) -> list[str]:
     return [number for number in every if number not in quoted and not covers(values, number)]
 
 
-@pytest.mark.parametrize("path", REVISED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_number_in_prose_is_computed_or_quoted(path):
     assert rotting(json.loads(path.read_text())) == []
 
 
-@pytest.mark.parametrize("path", REVISED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_quoted_number_is_in_the_prose_and_has_a_source(path):
     book = json.loads(path.read_text())
     prose = " ".join(text_of(cell) for cell in book["cells"] if cell["cell_type"] == "markdown")

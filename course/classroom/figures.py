@@ -11,7 +11,7 @@ import textwrap
 import matplotlib.pyplot as plt
 import numpy as np
 
-# Okabe and Ito's colours: apart for every kind of colour vision, and in grey print.
+# Okabe and Ito's colours: apart for every kind of colour vision; in grey print some are alike.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 WIDTH, HEIGHT = 6.4, 3.8
 CHARACTERS_PER_INCH = 15

@@ -22,9 +22,15 @@ def caption(controls: dict, moment: dict) -> str:
     """What the controls that a moment moves stand at, in words."""
     texts = []
     for name, value in moment.items():
-        shown = f"{value:.4g}" if isinstance(value, int | float) else value
-        texts.append(f"{controls[name].description}: {shown}")
+        texts.append(f"{controls[name].description}: {written(value)}")
     return ", ".join(texts)
+
+
+def written(value) -> str:
+    """A number without a power of ten where it is large: 16,000, 0.05; anything else as it is."""
+    if not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def places(control) -> list:

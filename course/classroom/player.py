@@ -57,14 +57,15 @@ def planned(plan) -> list[Message]:
     ]
 
 
-def play(messages, start, whole, *, carries=everything, pictures=None, summed=False):
-    """A slider over the steps of a run, and the `grid` after the step that it shows."""
+def play(messages, start, whole, *, carries=everything, pictures=None, summed=False, film=()):
+    """A slider over the steps of a run, and the `grid` after the step that it shows; `film` says
+    which steps stay as a film strip, as for `sliders`."""
     states = holdings(messages, start, carries)
 
     def draw(step):
         grid(messages, states, step, whole, carries=carries, pictures=pictures, summed=summed)
 
-    sliders(draw, step=slider("step", 0, len(states) - 1, 0))
+    sliders(draw, film=film, step=slider("step", 0, len(states) - 1, 0))
 
 
 def grid(messages, states, step, whole, *, carries=everything, pictures=None, summed=False):

@@ -107,7 +107,7 @@ def trial(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outc
     """
     shares = paces(slow if alone else 1.0, steps_for(batch))
     ranks = servers + WORKERS
-    world = simulated(one_switch(ranks, WORKER, CABLE), slow={})
+    world = simulated(one_switch(ranks, WORKER, CABLE), slow={ranks - 1: slow})
     told = train, digits.digit_split().training, seed, batch, servers, shares
     each = run(_trained, ranks, *told, on=world, checked=False)
     seconds = max(end for *_, end in each) - min(begin for *_, begin, _ in each)

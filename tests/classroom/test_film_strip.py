@@ -40,6 +40,12 @@ def test_the_moments_of_a_film_can_be_chosen(drawn):
     assert captions(drawn[1]) == ["slope: 1.5", "slope: 2, b: 3"]
 
 
+def test_captions_have_numbers_as_people_write_them():
+    controls = {"n": widgets.slider("neurons", 500, 50_000, 500), "r": widgets.slider("η", 0, 1, 0)}
+    assert film_strip.caption(controls, {"n": 16_000, "r": 0.05}) == "neurons: 16,000, η: 0.05"
+    assert film_strip.caption(controls, {"n": 1250.0, "r": "FDR"}) == "neurons: 1,250, η: FDR"
+
+
 def test_a_menu_has_its_places_in_order():
     assert film_strip.places(ipywidgets.Dropdown(options={"a": 1, "b": 2})) == [1, 2]
     assert film_strip.places(ipywidgets.SelectionSlider(options=[0.1, 0.5])) == [0.1, 0.5]

@@ -201,7 +201,9 @@ def test_the_slider_draws_the_step_it_shows(monkeypatch):
     drawn, given = [], {}
     monkeypatch.setattr(player, "grid", lambda messages, states, step, *_, **__: drawn.append(step))
     monkeypatch.setattr(player, "sliders", lambda draw, **controls: given.update(controls, d=draw))
-    player.play(player.planned(binomial_tree(4)), [{0}] + [NOTHING] * 3, "it")
+    film = [{"step": 2}]
+    player.play(player.planned(binomial_tree(4)), [{0}] + [NOTHING] * 3, "it", film=film)
+    assert given["film"] == film
     for step in (1, 2, 0):
         given["d"](step)
     assert (given["step"].min, given["step"].max, given["step"].value) == (0, 2, 0)

@@ -140,7 +140,7 @@ class Notebook:
 
     def expect_nothing_left(self, family):
         """The run is gone at once; what it was made with may stay for the next one."""
-        wait_until(lambda: not family.left(), 10.0)
+        wait_until(lambda: not family.left(), SPARE_S)
         here = psutil.Process(family.kernel).children(recursive=True)
         assert [p.pid for p in here if alive(p.pid)] == family.kept
         self.forget()
@@ -346,6 +346,6 @@ def test_a_cell_of_nbval_runs_out_of_time(tmp_path, monkeypatch, world):
         kernel.await_reply(cell, timeout=0.1)
     kernel.interrupt()
     kernel.await_reply(cell, timeout=SPARE_S)
-    wait_until(lambda: not family.left(), 10.0)
+    wait_until(lambda: not family.left(), SPARE_S)
     kernel.stop()
     wait_until(family.is_gone, SPARE_S)

@@ -48,8 +48,11 @@ def knee(steps, fit, noise, title, axes=None):
         axes.plot([size] * len(each), each, "o", color=COLOURS[0], ms=4, alpha=0.5,
                   label=None if number else "measured, a dot for each seed")  # fmt: skip
     named(axes, title, "batch (images)", "steps to the target")
-    axes.set_ylim(least / 2, 2 * max(max(each) for each in steps.values()))
-    return legend(_powers_of_two(axes, sizes))
+    _powers_of_two(axes, sizes)
+    low, high = axes.set_ylim(least / 2, 2 * max(max(each) for each in steps.values()))
+    ticks = [tick for tick in (2, 5, 10, 20, 50, 100, 200, 500, 1000) if low <= tick <= high]
+    axes.set_yticks(ticks, ticks)
+    return legend(axes)
 
 
 def errors_by_batch(lines, title, axes=None, top=95):

@@ -26,7 +26,8 @@ def draw():
         axes.set(xlim=(-1.9, 14.8), ylim=(-12.2, 1.0), aspect="equal")
     labels = [Patch(color=COLOURS[rank], label=f"held by rank {rank}") for rank in range(2)]
     labels.append(Patch(facecolor="white", edgecolor="0.3", hatch="////", label="arrived"))
-    drawn[1].legend(handles=labels, frameon=False, loc="upper right", fontsize=9)
+    below = {"loc": "outside lower center", "ncols": len(labels), "frameon": False}
+    drawn[0].figure.legend(handles=labels, fontsize=9, **below)
     return drawn
 
 

@@ -18,10 +18,12 @@ def draw(lines, title, x, y, *, dots=None, marks=None, log="", limits=None, axes
 
     Dots with the name of a curve have its colour and are not named again.  `marks` are dotted.
     `log` names the axes with a logarithmic scale ("x", "y" or "xy"), `limits` is the range of y.
-    What is not finite, or outside of `limits`, is left out.  Returns the axes.
+    A line breaks where it is not finite, leaves the picture where it is outside of `limits`, and
+    has its name where it was last seen.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4)[0]
     axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+    axes.set_ylim(limits, auto=limits is None)
     ends = [_line(axes, name, line, limits, ls=DASHES[number % len(DASHES)], c=_colour(number))
             for number, (name, line) in enumerate(lines.items())]  # fmt: skip
     colours = {name: colour for name, *_, colour in ends}
@@ -32,7 +34,7 @@ def draw(lines, title, x, y, *, dots=None, marks=None, log="", limits=None, axes
         if name not in colours:
             below = {"textcoords": "offset points", "fontsize": 9, "color": colour}
             axes.annotate(name, end[1:3], (3, -14), **below)
-    axes.set_ylim(limits)
+    axes.set_ylim(axes.get_ylim())
     _name(axes, ends)
     for name, at in (marks or {}).items():
         axes.axvline(at, color="0.4", linestyle=(0, (1, 2)), linewidth=1.3)
@@ -47,11 +49,11 @@ def _colour(number):
 
 
 def _line(axes, name, line, limits, **looks):
-    """Draw what can be seen of a line: its name, where it ends, its colour."""
+    """Draw a line: its name, where it was last seen, its colour."""
     xs, ys = (np.asarray(each, dtype=float) for each in line)
     low, high = limits or (-np.inf, np.inf)
     seen = np.isfinite(ys) & (low <= ys) & (ys <= high)
-    axes.plot(xs[seen], ys[seen], label=name, **looks)
+    axes.plot(xs, np.where(np.isfinite(ys), ys, np.nan), label=name, **looks)
     return name, xs[seen][-1], ys[seen][-1], looks["c"]
 
 

@@ -41,5 +41,6 @@ def _dots(axes, dots):
         axes.plot(*zip(*places, strict=True), "o", color=COLOURS[3], ms=6, zorder=4)
     names = list(dots)
     for name in dict.fromkeys([*names[:1], *names[-1:]]):
-        axes.annotate(name, places[names.index(name)], (0, -15), textcoords="offset points",
-                      ha="center", fontsize=9, color=COLOURS[3])  # fmt: skip
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # a slope may lie there
+        axes.annotate(name, places[names.index(name)], (0, -16), textcoords="offset points",
+                      ha="center", fontsize=9, color=COLOURS[3], bbox=box)  # fmt: skip

@@ -1,11 +1,11 @@
-"""Exercises of notebook 03: what a guess is worth, an honest split, features that travel, a bug."""
+"""Exercises of notebook 03: better than a guess, an honest split, features that travel, a bug."""
 
 from functools import cache
 
 import torch
 
-from course.classroom.answers import function, number
-from course.classroom.comparison import close, compare, like, refuse
+from course.classroom.answers import function
+from course.classroom.comparison import close, compare, like
 from course.classroom.problems import Exercise, Wrong
 from course.learning.images import faces, frames
 from course.learning.images import photographs as images
@@ -16,28 +16,53 @@ ELSEWHERE = ("chelsea", "coffee", "gravel", "rocket")
 MOST_FEATURES, PASS_MARK = 4, 0.70
 
 
-def worth_of_always_no():
-    """The percentage of 37,000 frames, 13,026 of them faces, that «no face» is right about."""
-    return 100 * (1 - 13_026 / 37_000)
+def errors_removed(accuracy, share):
+    """The share of the best constant answer's errors that is avoided."""
+    fewest = min(share, 1 - share)
+    return (fewest - (1 - accuracy)) / fewest
 
 
-def check_worth(answer):
-    got, right = number(answer), worth_of_always_no()
-    if abs(got - right) < 0.06:
-        return "whatever is reported on that test has to be compared with 64.8 %, not with 50 %."
-    if abs(got - right / 100) < 0.0006:
-        raise Wrong("that is the share; in percent it is 100 times as much.")
-    if abs(got - right) < 0.5:
-        raise Wrong("close: give one digit after the point.")
-    slips = (
-        (100 - right, "this is the share of faces: «always a face» would be right so often."),
-        (50, "half would be right if half of the frames showed a face."),
-        (100 * 13_026 / (37_000 - 13_026), "this is faces over the others, not over all frames."),
-        (37_000 - 13_026, "this is how many it gets right; how many in a hundred is that?"),
-        (0, "it is wrong about every face, and right about every frame without one."),
+def check_errors(answer):
+    cases = ((0.817, 13_026 / 37_000), (0.9, 0.5), (0.97, 0.8), (0.55, 0.7), (0.75, 0.25))
+    compare(
+        answer,
+        errors_removed,
+        cases,
+        ERROR_SLIPS,
+        otherwise="how many errors has the best constant answer, and how many fewer has the "
+        "classifier? Divide the second number by the first.",
+        shape_is="one number",
+        tolerance=2e-3,
     )
-    refuse(got, *slips, tolerance=0.005)
-    raise Wrong("it is right about each frame without a face: how many of 100 are those?")
+    return "81.7 % removes about half of the errors; 90 % of balanced frames removes four fifths."
+
+
+ERROR_SLIPS = (
+    (lambda a, s: 100 * errors_removed(a, s), "that is in per cent; return a share, 0 to 1."),
+    (lambda a, s: (a - 0.5) / 0.5, "half is the baseline only if half of the frames show a face."),
+    (
+        lambda a, s: (a - 1 + s) / s,
+        "«always no» is not the best constant answer if most frames show a face.",
+    ),
+    (
+        lambda a, s: (a - s) / (1 - s),
+        "«always yes» is not the best constant answer if most frames show none.",
+    ),
+    (lambda a, s: a - max(s, 1 - s), "these are points; divide by the errors of the baseline."),
+    (lambda a, s: a / max(s, 1 - s), "this compares right answers, the question is about errors."),
+    (
+        lambda a, s: 1 - errors_removed(a, s),
+        "this is the share of errors that is left, not the share that is avoided.",
+    ),
+    (
+        lambda a, s: (a - max(s, 1 - s)) / max(s, 1 - s),
+        "divide by the errors of the constant answer, not by its right answers.",
+    ),
+    (
+        lambda a, s: max(0.0, errors_removed(a, s)),
+        "a classifier can be worse than a constant answer: then the result is negative.",
+    ),
+)
 
 
 def split_by_group(groups, part, seed):
@@ -145,8 +170,8 @@ def check_features(answer):
     machine = classifier.fit(features, labels, decay=0.01)
     found, on_own = machine.accuracy(unseen, theirs), machine.accuracy(features, labels)
     if found >= PASS_MARK:
-        return f"{found:.0%} right about strangers, who may sit anywhere: features that travel."
-    raise Wrong(f"{found:.0%} right about strangers; {PASS_MARK:.0%} are wanted. {advice(on_own)}")
+        return f"{found:.0%} test accuracy on faces that may sit anywhere: features that travel."
+    raise Wrong(f"the test accuracy is {found:.0%}; {PASS_MARK:.0%} are wanted. {advice(on_own)}")
 
 
 def features_of(answer, pictures):
@@ -171,7 +196,7 @@ def features_of(answer, pictures):
 def advice(on_own):
     """What may help features that are right about a share `on_own` of the frames learned from."""
     if on_own >= PASS_MARK:
-        return "On the frames learned from they were good enough: do they know those too well?"
+        return "The training accuracy is good enough: do they know those frames too well?"
     return "Faces sit up to 4 pixels off: ask at several places, and keep the strongest answer."
 
 
@@ -241,11 +266,11 @@ SLIPS = (
     ),
     (
         chosen_from(learned, learned, learned),
-        "this is judged on the frames it has learned from; strangers are not in train.",
+        "this is tested on the frames that it was trained on; the test frames are not in train.",
     ),
     (
         chosen_from(learned, learned, everything),
-        "this is judged on all frames, half of which it has learned from.",
+        "this is tested on all frames, and half of them are training frames.",
     ),
 )
 
@@ -255,7 +280,7 @@ def check_best(answer):
     cases = [(*coins(count, width, seed), keep) for seed, (count, width, keep) in enumerate(sizes)]
     otherwise = (
         "no known leak, but another number: keep the features that differ most on the frames in "
-        "train, learn from those frames, judge on the others."
+        "train, train on those frames, test on the others."
     )
     compare(answer, accuracy_of_the_best, cases, SLIPS, otherwise=otherwise)
     return "about half right, as it should be with labels drawn by a coin."
@@ -276,14 +301,15 @@ def coins(count, width, seed):
 
 EXERCISES = [
     Exercise(
-        "worth_of_always_no",
-        "put the accuracy in percent, with one digit after the point, in place of the dots.",
-        check_worth,
+        "errors_removed",
+        "write errors_removed(accuracy, share): the share of the best constant answer's errors "
+        "that the classifier avoids.",
+        check_errors,
         (
-            "«always no» is wrong about each of the 13,026 faces, and about nothing else.",
-            "100 * (1 - 13_026 / 37_000)",
+            "with 30 % faces the best constant answer is «no», and it is wrong about 30 %.",
+            "an accuracy of 0.9 leaves 0.1 errors. How many of the 0.3 are avoided?",
         ),
-        worth_of_always_no,
+        errors_removed,
     ),
     Exercise(
         "split_by_group",
@@ -299,14 +325,14 @@ EXERCISES = [
     ),
     Exercise(
         "travelling_features",
-        "write travelling_features(pictures): at most 4 numbers per frame that are right about "
-        "70 % of strangers, up to 4 pixels off.",
+        "write travelling_features(pictures): at most 4 numbers per frame, with a test accuracy of "
+        "70 % on faces up to 4 pixels off.",
         check_features,
         (
             "rows = even_contrast(pictures)[:, :, 4:20].mean(dim=2) is the brightness of each row.",
             "ask «darker than above and below?» at each height, and keep the largest answer: amax.",
-            "torch.minimum(forehead, cheeks) - eyes asks both at once. Another number: how much "
-            "brighter the middle is than the sides.",
+            "both questions at once: the smaller of the two answers, at each height. Another "
+            "number needs no height: is the middle brighter than the sides?",
         ),
         travelling_features,
     ),
@@ -315,7 +341,7 @@ EXERCISES = [
         "find the bug in accuracy_of_the_best and repair it, so that it cannot predict coins.",
         check_best,
         (
-            "which lines may look at the frames that the machine is judged on?",
+            "which lines may look at the frames of the test?",
             "only the last one. Which others do?",
             "features[train], labels[train], and train & (labels == 1).",
         ),

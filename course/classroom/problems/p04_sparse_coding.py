@@ -1,42 +1,62 @@
-"""Exercises of notebook 04: a penalty, FISTA, the best atom, lost lengths."""
+"""Exercises of notebook 04: one coefficient, FISTA, the best atom, lost lengths."""
 
 import torch
 
-from course.classroom.answers import function, number
-from course.classroom.comparison import close, compare, like, refuse
+from course.classroom.answers import function
+from course.classroom.comparison import close, compare, copied, like
 from course.classroom.problems import Exercise, Wrong
 from course.learning.sparse import sparse_coding
 
-ATOMS = torch.tensor([[1.0, 0.3], [0.5, 1.0], [0.2, 0.4]], dtype=torch.float64)
-PATCH = torch.tensor([0.2, -1.0], dtype=torch.float64)
+
+def best_coefficient(patch, atom, penalty):
+    """The best coefficient, a number, of one atom [pixels] for a patch [pixels]."""
+    return shrink(atom @ patch, penalty) / (atom @ atom)
 
 
-def penalty_of_silence():
-    """The largest pull of an atom on the patch (0.2, -1), up or down: 0.2 * 0.5 - 1 * 1 = -0.9."""
-    return (ATOMS @ PATCH).abs().max()
+def one_atom(finish):
+    """A wrong coefficient: `finish(v, n, penalty)` of v = atom . patch and n = atom . atom."""
+
+    def slip(patch, atom, penalty):
+        return finish(atom @ patch, atom @ atom, penalty)
+
+    return slip
 
 
-def check_penalty(answer):
-    value, right = number(answer), penalty_of_silence()
-    if close(value, right, 1e-3):
-        return "with this penalty or more, no pull is worth its price."
-    pulls = ATOMS @ PATCH
-    slips = (
-        (-right, "a pull may be negative, a penalty may not: take its size."),
-        (pulls.max(), "this pull is the largest with its sign; the strongest one is negative."),
-        (pulls.abs().min(), "this penalty silences one atom, and others still speak."),
-        (pulls.abs().median(), "this penalty silences two atoms, and one still speaks."),
-        (pulls.abs().sum(), "this is the sum of all pulls; each atom pulls for itself."),
-        (PATCH.square().sum() / 2, "this is the objective of the empty code, not the penalty."),
-        (PATCH.norm(), "this is the length of the patch: enough, but a smaller penalty is, too."),
-        (PATCH.abs().max(), "this is the largest pixel; what counts is how the atoms fit."),
-        (right / sparse_coding.curvature(ATOMS), "this is divided by L: it is not a step."),
-        ((ATOMS / ATOMS.norm(dim=1, keepdim=True) @ PATCH).abs().max(),
-         "here the atoms have been scaled to length 1; take them as they are."),
-    )  # fmt: skip
-    refuse(value, *slips, tolerance=1e-3)
-    why = "much: a smaller one is enough" if value > right else "little: an atom still speaks"
-    raise Wrong(f"{value:.4g} is too {why}.")
+COEFFICIENT_SLIPS = (
+    (one_atom(lambda v, n, t: shrink(v, t)),
+     "right for an atom of length 1; how does the slope in z depend on the atom's length?"),
+    (one_atom(lambda v, n, t: shrink(v / n, t)),
+     "the penalty has to be divided by atom . atom, too: write down the slope in z."),
+    (one_atom(lambda v, n, t: v / n * (v.abs() > t)),
+     "what is above the threshold stays as it is; the soft threshold moves it, too."),
+    (one_atom(lambda v, n, t: v / n), "this is the best one without a penalty."),
+    (one_atom(lambda v, n, t: shrink(v, t) / n.sqrt()),
+     "divide by the squared length of the atom, not by its length."),
+    (one_atom(lambda v, n, t: (v - t).clamp(min=0) / n),
+     "a negative coefficient is allowed; here it becomes 0."),
+    (one_atom(lambda v, n, t: (v - t) / n),
+     "v is moved down, whatever it is; it should move towards 0, and not past it."),
+    (one_atom(lambda v, n, t: shrink(v, t / 2) / n),
+     "the squared residual counts half: is its slope in z right?"),
+    (one_atom(lambda v, n, t: shrink(v, 2 * t) / n),
+     "the threshold is twice too large: check the slope of the squared residual."),
+)  # fmt: skip
+
+
+def check_coefficient(answer):
+    patch, atom = drawn(4, seed=4), 1.5 * unit(drawn(1, 4, seed=1))[0]
+    patch = patch + (2 - atom @ patch) / (atom @ atom) * atom
+    cases = [(patch, atom, 3.0), (patch, atom, 0.7), (-patch, atom, 0.7), (patch, 0.4 * atom, 0.7)]
+    compare(
+        answer,
+        best_coefficient,
+        cases,
+        COEFFICIENT_SLIPS,
+        otherwise="set the slope of the objective in z to 0, for z > 0 and for z < 0; where "
+        "neither works, z is 0.",
+        shape_is="one number",
+    )
+    return "the code of (0.2, -1) is empty from |d . x| = 0.9 on: no slope is worth that price."
 
 
 def shrink(values, threshold):
@@ -133,7 +153,7 @@ def check_walk(answer):
 
 
 def best_atom(patches, codes, atoms, j):
-    """Atom j [pixels] of length 1 with which the codes miss least, all other atoms held."""
+    """Atom j [pixels] of length 1 with which the residual is smallest, all other atoms held."""
     weights = codes[:, j]
     if not weights.any():
         return atoms[j]
@@ -165,22 +185,22 @@ def scaled_by(scale):
 
 ATOM_SLIPS = (
     (drawn_to(lambda w, missed, atom, patches: w @ missed),
-     "this is what is missed with atom j in place; take its own part out of the sum first."),
+     "this is the residual with atom j in place; take its own part out of the sum first."),
     (drawn_to(lambda w, missed, atom, patches: atom + w @ missed / len(missed)),
      "this is one step of Olshausen and Field's rule; here the atom goes all the way."),
     (drawn_to(lambda w, missed, atom, patches: w @ patches),
      "the other atoms have explained a part of the patches: only the rest is wanted."),
     (drawn_to(lambda w, missed, atom, patches: w.sign() @ (missed + w[:, None] * atom)),
-     "a patch that uses the atom more counts more: multiply by the weight, not by its sign."),
+     "a patch that uses the atom more counts more: multiply by the coefficient, not by its sign."),
     (drawn_to(lambda w, missed, atom, patches: (missed + w[:, None] * atom).sum(dim=0)),
-     "each patch counts by its weight of atom j, and by the weight's sign."),
+     "each patch counts by its coefficient of atom j, and by the sign of that."),
     (drawn_to(lambda w, missed, atom, patches: -w @ (missed + w[:, None] * atom)),
      "the atom points the wrong way: patches minus what the other atoms make."),
     (drawn_to(lambda w, missed, atom, patches: w @ (missed - w[:, None] * atom)),
      "add the atom's own part to what is missed; here it is taken off twice."),
     (scaled_by(lambda d, w: d), "the direction is right; scale it to length 1."),
     (scaled_by(lambda d, w: d / (w @ w)),
-     "the best atom of any length; scale it to length 1, or weights will shrink for ever."),
+     "the best atom of any length; scale it to length 1, or coefficients will shrink for ever."),
     (scaled_by(lambda d, w: d / d.abs().sum()), "a length is the root of a sum of squares."),
     (scaled_by(lambda d, w: d / d.square().sum()), "divided by the length squared."),
     (scaled_by(lambda d, w: d / len(w)), "a mean instead of a length: scale it to length 1."),
@@ -192,7 +212,10 @@ def check_atom(answer):
     patches, codes, atoms = drawn(n, p, seed=n), drawn(n, k, seed=k), unit(drawn(k, p, seed=p))
     codes = shrink(codes, 0.5)
     cases = [(patches, codes, atoms, 0), (patches, codes, atoms, 3)]
-    words = "weights @ (missed + the atom's own part), scaled to length 1."
+    words = (
+        "what would be missed without atom j, and which direction explains most of it? Test your "
+        "function with one patch and one atom."
+    )
     compare(answer, best_atom, cases, ATOM_SLIPS, otherwise=words, shape_is="an atom")
     unused = codes.clone()
     unused[:, 1] = 0
@@ -214,6 +237,12 @@ def step_of_learning(patches, atoms, penalty, rate):
     missed = patches - codes @ atoms
     atoms = atoms + rate * codes.T @ missed / len(patches)
     return atoms / atoms.norm(dim=1, keepdim=True)
+
+
+def step_from_best_codes(patches, atoms, penalty, rate):
+    """The same step, with codes that are proved to be the best."""
+    codes = sparse_coding.encode(patches, atoms, penalty).values
+    return unit(atoms + rate * codes.T @ (patches - codes @ atoms) / len(patches))
 
 
 def step_of_learning_with_a_bug(patches, atoms, penalty, rate):
@@ -262,13 +291,17 @@ def check_step(answer):
         (drawn(n, p, seed=n), unit(drawn(k, p, seed=p)), 0.2, rate)
         for n, k, p, rate in ((6, 4, 4, 0.5), (9, 5, 3, 0.25), (3, 2, 5, 1.0))
     ]
+    got = function(answer)(*copied(cases[0]))
+    exact = got is not None and close(got, step_from_best_codes(*copied(cases[0])), 1e-3)
     compare(
         answer,
-        step_of_learning,
+        step_from_best_codes if exact else step_of_learning,
         cases,
         STEP_SLIPS,
-        otherwise="everything but the last line was right: code, miss, move, then scale each row.",
+        otherwise="neither the lengths nor another known slip: go back to the cell as it was, and "
+        "change its last line only.",
         shape_is="the table of atoms",
+        tolerance=1e-3 if exact else 1e-6,
     )
     return "every atom has length 1 again, so a small objective is an honest one."
 
@@ -281,15 +314,15 @@ def drawn(*shape, seed):
 
 EXERCISES = [
     Exercise(
-        "penalty_of_silence",
-        "put the smallest penalty at which the code of the patch (0.2, -1) is all zero in place "
-        "of the dots.",
-        check_penalty,
+        "best_coefficient",
+        "write best_coefficient(patch, atom, penalty): the coefficient of one atom alone.",
+        check_coefficient,
         (
-            "with an empty code everything is missed. How strongly does that pull at each atom?",
-            "a weight stays at 0 as long as its pull, up or down, is no larger than the penalty.",
+            "multiply the square out: only z * (atom @ patch) and z**2 * (atom @ atom) / 2 depend "
+            "on z.",
+            "for z > 0 the slope is z * (atom @ atom) - atom @ patch + penalty.",
         ),
-        penalty_of_silence,
+        (best_coefficient, shrink),
     ),
     Exercise(
         "fista_walk",
@@ -304,12 +337,12 @@ EXERCISES = [
     ),
     Exercise(
         "best_atom",
-        "write best_atom(patches, codes, atoms, j): atom j, of length 1, with which the codes "
-        "miss least while all other atoms stay.",
+        "write best_atom(patches, codes, atoms, j): atom j, of length 1, with which the residual "
+        "is smallest while all other atoms stay.",
         check_atom,
         (
             "what would be missed if atom j were not there? missed + codes[:, j, None] * atoms[j]",
-            "the best direction is the sum of that over all patches, times their weight of atom j.",
+            "the best direction is the sum of that over all patches, times codes[:, j].",
             "an atom that no patch uses would become 0 / 0: return it as it is.",
         ),
         best_atom,
@@ -320,7 +353,8 @@ EXERCISES = [
         check_step,
         (
             "print the shortest and the longest atom after the last step.",
-            "an objective may fall because weights have become cheap. Which line keeps them dear?",
+            "an objective may fall although nothing has improved. Which line keeps coefficients "
+            "from becoming cheap?",
         ),
         step_of_learning,
         given=step_of_learning_with_a_bug,

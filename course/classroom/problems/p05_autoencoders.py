@@ -7,7 +7,7 @@ from course.classroom.comparison import compare, refuse
 from course.classroom.problems import Exercise, Wrong
 from course.learning.sparse.autoencoder import divergence
 
-PIXELS, HIDDEN = 14 * 14, 392
+PIXELS, HIDDEN = 12 * 12, 400
 
 
 def numbers_to_learn():
@@ -18,7 +18,7 @@ def numbers_to_learn():
 def check_numbers(answer):
     value, right = number(answer), numbers_to_learn()
     if value == right:
-        return "at two ways times 196 per hidden unit, biases hardly count."
+        return "at two ways times 144 per hidden unit, biases hardly count."
     weights = PIXELS * HIDDEN
     slips = (
         (2 * weights, "these are the weights; every hidden unit and every pixel has a bias, too."),
@@ -29,7 +29,7 @@ def check_numbers(answer):
         (2 * weights + HIDDEN, "the rebuilt pixels have a bias each, too."),
         (2 * weights + PIXELS, "the hidden units have a bias each, too."),
         (2 * (weights + HIDDEN), "the decoder has a bias for each pixel, not for each unit."),
-        (2 * 14 * HIDDEN + HIDDEN + 14, "a patch of 14 x 14 has 196 pixels."),
+        (2 * 12 * HIDDEN + HIDDEN + 12, "a patch of 12 x 12 has 144 pixels."),
     )
     refuse(value, *slips, tolerance=1e-9)
     why = "many" if value > right else "few"
@@ -295,14 +295,14 @@ def drawn(*shape, seed):
 EXERCISES = [
     Exercise(
         "numbers_to_learn",
-        "put how many numbers an auto-encoder 196-392-196 learns in place of the dots.",
+        "put how many numbers an auto-encoder 144-400-144 learns in place of the dots.",
         check_numbers,
         (
             "W1 has a weight for every pair of a pixel and a hidden unit. And W2?",
             "every sum has a bias: one for each hidden unit, one for each rebuilt pixel.",
             "for 64-25-64 it is 64 * 25 + 25 + 25 * 64 + 64.",
         ),
-        "196 * 392 + 392 + 392 * 196 + 196 = 154,252",
+        "144 * 400 + 400 + 400 * 144 + 144 = 115,744",
     ),
     Exercise(
         "activity_slope",

@@ -241,8 +241,18 @@ def filtered_with_a_bug(photo, filter):
     """A photograph under a filter of odd size, zeros around it: of the same size."""
     height, width = photo.shape
     down, right = filter.shape[0] // 2, filter.shape[1] // 2
-    waves = torch.fft.rfft2(photo) * torch.fft.rfft2(filter, photo.shape).conj()
-    return torch.fft.irfft2(waves, photo.shape).roll((down, right), (0, 1))
+    padded = pad(photo, (right, right, down, down))
+    changed = torch.fft.rfft2(padded) * torch.fft.rfft2(filter, padded.shape)
+    return torch.fft.irfft2(changed, padded.shape)[2 * down :, 2 * right :][:height, :width]
+
+
+def cut_too_late(photo, filter):
+    """With the conjugate, and the cut-out that was right without it."""
+    height, width = photo.shape
+    down, right = filter.shape[0] // 2, filter.shape[1] // 2
+    padded = pad(photo, (right, right, down, down))
+    waves = torch.fft.rfft2(padded) * torch.fft.rfft2(filter, padded.shape).conj()
+    return torch.fft.irfft2(waves, padded.shape)[2 * down :, 2 * right :][:height, :width]
 
 
 def bordered(rows, columns, flip=False, moved=0):
@@ -265,7 +275,14 @@ BORDER_SLIPS = (
     (bordered("circular", "constant"), "top and bottom still see each other."),
     (bordered("reflect", "reflect"), "around the photograph are zeros, not its mirror image."),
     (bordered("replicate", "replicate"), "around the photograph are zeros, not its border again."),
-    (bordered("constant", "constant", flip=True), "the filter is flipped: keep the conjugate."),
+    (
+        bordered("constant", "constant", flip=True),
+        "the filter is turned round: right for blur, and wrong where left and right differ.",
+    ),
+    (
+        cut_too_late,
+        "the filter is right now, but the cut-out is not: where do the results begin?",
+    ),
     (bordered("constant", "constant", moved=1), "half a filter too far down: no roll is needed."),
     (
         bordered("constant", "constant", moved=-1),
@@ -287,7 +304,7 @@ def check_filtered(answer):
         shape_is="the filtered photograph",
         tolerance=1e-4,
     )
-    return "zeros as wide as half a filter keep the borders apart."
+    return "zeros keep the borders apart, and the conjugate keeps the filter as it is."
 
 
 def drawn(*shape):
@@ -333,14 +350,15 @@ EXERCISES = [
     ),
     Exercise(
         "filtered_by_frequencies",
-        "find the bug in filtered_by_frequencies and repair it, so that opposite sides do not see "
-        "each other.",
+        "find the bug in filtered_by_frequencies and repair it, so that it is right for every "
+        "filter of odd size.",
         check_filtered,
         (
-            "what does the blurred sky at the top get from the grass at the bottom?",
-            "put zeros around the photograph before its transform: torch.nn.functional.pad.",
-            "the padded photograph begins half a filter earlier, so no roll is needed: cut "
-            "[:height, :width].",
+            "blur looks the same when it is turned by 180 degrees; edges does not.",
+            "the product of two transforms is the mathematicians' convolution, which turns the "
+            "filter round. What did the row of four numbers need?",
+            ".conj() after the filter's transform; the results then begin in the first row and "
+            "column: cut [:height, :width].",
         ),
         filtered_by_frequencies,
         given=filtered_with_a_bug,

@@ -1,4 +1,4 @@
-"""Exercises of notebook 07: weights of two stages, pooling, normalising, a protocol, a bug."""
+"""Exercises of notebook 07: weights and windows, pooling, normalising, a protocol, a bug."""
 
 import torch
 from torch.nn.functional import avg_pool2d, max_pool2d
@@ -39,6 +39,33 @@ def check_weights(answer):
         tolerance=1e-9,
     )
     raise Wrong("windows x maps x pixels of a window x channels, for each stage; then add.")
+
+
+def pixels_of_a_top_neuron(field=18, pool=5, stages=3, more=-1):
+    """Along a side of the frame, with strides of 1: each layer adds its window less one."""
+    return 1 + stages * (field + more + pool + more)
+
+
+def check_pixels(answer):
+    count, right = number(answer), pixels_of_a_top_neuron()
+    if count == right:
+        return "a top neuron of that network sees less than a third of the width of its frames."
+    refuse(
+        count,
+        (right**2, "this is the number of pixels in the square; its side is asked for."),
+        (right - 1, "that is what the windows add; the first pixel itself counts, too."),
+        (pixels_of_a_top_neuron(more=0), "windows overlap: one of 18 adds 17 pixels, not 18."),
+        (right + 2, "windows overlap: one of 18 adds 17 pixels, not 18."),
+        (3 * (18 + 5), "windows overlap: one of 18 adds 17 pixels, not 18."),
+        (3 * 17 + 1, "the pools have windows, too: each adds 4."),
+        (3 * 18, "windows overlap, and the pools have windows, too."),
+        (22, "this is what a neuron of the first stage sees; there are three stages."),
+        (43, "this is after two stages; there are three."),
+        (200, "the windows of the last layer do not reach over the whole frame."),
+        (18 * 5 * 18, "windows do not multiply: with a stride of 1 each layer adds to the last."),
+        tolerance=1e-9,
+    )
+    raise Wrong("start with 1 pixel; a window of f places with a stride of 1 adds f - 1 to it.")
 
 
 def energy_pool(answers, field, stride, eps=1e-4):
@@ -237,6 +264,11 @@ def at_every_response(responses, labels):
 
 
 PROTOCOL_SLIPS = (
+    (
+        by_rule(says=torch.ge),
+        "«above» means >: a neuron whose response equals the threshold says no. At the highest "
+        "threshold it then says no to every frame.",
+    ),
     (by_rule(both=True), "a neuron that falls silent at faces does not tell them: one sign only."),
     (by_rule(says=torch.lt), "this says «face» below the threshold."),
     (
@@ -262,10 +294,12 @@ PROTOCOL_SLIPS = (
 def check_protocol(answer):
     golden = torch.tensor([0.9, 0.8, 0.35, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
     cases = [told_apart(31, 5, 0, last=2.5), told_apart(90, 3, 1), told_apart(44, 2, 2)]
+    eighths = torch.tensor([7.0, 6.0, 3.0, 1.0, 2.0, 2.5, 3.5, 4.0], dtype=torch.float64) / 8
+    silent = -eighths[:, None], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])  # best is to say no to all
     compare(
         lambda *case: as_share(function(answer)(*case)),
         best_of_20_thresholds,
-        [*cases, (golden[:, None], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0]))],
+        [*cases, (golden[:, None], silent[1]), silent],
         PROTOCOL_SLIPS,
         otherwise="the largest share of frames right, over all neurons and their 20 thresholds.",
     )
@@ -378,6 +412,17 @@ EXERCISES = [
             "6 * 44**2 * (10 * 10 * 3) for the first; what is left of 44 after pooling?",
         ),
         weights_of_two_stages,
+    ),
+    Exercise(
+        "pixels_of_a_top_neuron",
+        "put the side of the square that a top neuron sees, in pixels, in place of the dots.",
+        check_pixels,
+        (
+            "a filter of the first stage sees 18 pixels; its four neighbours in a row see 4 more.",
+            "with strides of 1 a window of f places adds f - 1 pixels.",
+            "1 + 17 + 4 for the first stage, and the same is added by each of the others.",
+        ),
+        pixels_of_a_top_neuron,
     ),
     Exercise(
         "energy_pool",

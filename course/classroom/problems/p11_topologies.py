@@ -38,7 +38,7 @@ def check_rounds_to_agree(answer):
         if abs(rounds - wrong) <= 1:
             raise Wrong(sentence)
     if rounds != round(rounds):
-        raise Wrong(f"a round is whole: {rounds:.6g} of them cannot be.")
+        raise Wrong(f"the number of rounds is whole, and {rounds:.6g} is not.")
     if 0 <= rounds < right:
         left = f"{(1 - GAP) ** rounds:.6f} may be left"
         raise Wrong(f"after {rounds:.0f} rounds {left}, which is more than {TOLERANCE}.")
@@ -132,7 +132,7 @@ def check_matrix(what, matrix, right, graph):
         raise Wrong(f"{here} row {row} sums to {float(matrix[row].sum()):.4g}, not to 1.")
     if off_pair[a, b] > 1e-6:
         both = f"[{a}, {b}] is {matrix[a, b]:.4g} and [{b}, {a}] {matrix[b, a]:.4g}"
-        raise Wrong(f"{here} {both}: who gives more than he gets pulls the mean to himself.")
+        raise Wrong(f"{here} {both}: a rank that gives more than it gets pulls the mean to itself.")
     for a, b in (matrix.abs() > 1e-9).nonzero().tolist():
         if a != b and b not in graph.neighbours[a]:
             raise Wrong(f"{here} ranks {a} and {b} do not talk, but [{a}, {b}] is not 0.")

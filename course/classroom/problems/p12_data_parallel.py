@@ -1,5 +1,5 @@
-"""Exercises of notebook 12: the mean of gradients, buckets, accumulation without messages, parts of
-unequal size, rows without a label."""
+"""Exercises of notebook 12: two times of a step, the mean of gradients, buckets behind backward,
+accumulation without messages, parts of unequal size, rows without a label."""
 
 import itertools
 import math
@@ -9,18 +9,63 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from course.classroom.answers import function, on_ranks
+from course.classroom.answers import function, number, on_ranks
 from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_reduce
 from course.parallel.data.buckets import cut_into_buckets
 from course.parallel.data.data_parallel import DataParallel
 
-SHAPES = ((5, 2), (8,), (), (30, 4), (5, 5), (2,))  # 10, 8, 1, 120, 25 and 2 numbers
+BACKWARD_MS, BUCKETS, SLOW_MS, FAST_MS = 60, 4, 25, 12.5  # of a bucket's all-reduce: two networks
+SHAPES = ((5, 2), (8,), (1,), (30, 4), (5, 5), (2,))  # 10, 8, 1, 120, 25 and 2 numbers
 FROZEN, LIMIT = 1, 26 * 8  # has no gradient; bytes of a bucket
 PARTS, PART_ROWS = 3, 4  # of a rank's batch
 ROWS = ((3, 3), (3, 1, 2), (2, 0, 1), (4,))
 KNOWN = ((6, 1, 2), (3, 3), (5, 0, 2), (2,))  # labels of each rank; all ranks have the same rows
 SLACK_BYTES = 64  # a rank may send this much beside, to agree on a number
+
+
+def over_ms(bucket_ms: float) -> float:
+    """When the last all-reduce is over, counted from the beginning of backward."""
+    arithmetic_ms = BACKWARD_MS / BUCKETS
+    return arithmetic_ms + (BUCKETS - 1) * max(arithmetic_ms, bucket_ms) + bucket_ms
+
+
+def check_overlapped_ms(answer):
+    check_time(number(answer), SLOW_MS, {
+        BACKWARD_MS + BUCKETS * SLOW_MS: "that is a step without overlap: the first bucket is full "
+        "after a quarter of backward, and may leave then.",
+        BUCKETS * SLOW_MS: "the first all-reduce cannot begin with backward: its bucket has to be "
+        "computed first.",
+        BACKWARD_MS + SLOW_MS: "when backward ends, more than one all-reduce is left: they take "
+        "longer than the arithmetic, and queue.",
+        BACKWARD_MS: "backward hides no more than it lasts: four all-reduces of 25 ms take longer.",
+    })  # fmt: skip
+    return "15 + 4 * 25 = 115 ms: the network sets the pace, once the first bucket is there."
+
+
+def check_bf16_ms(answer):
+    check_time(number(answer), FAST_MS, {
+        over_ms(SLOW_MS) / 2: "half the bytes are not half the time: the arithmetic is as "
+        "long as before.",
+        BACKWARD_MS / BUCKETS + BUCKETS * FAST_MS: "this network is faster than the arithmetic, "
+        "and waits for each bucket: which of the two sets the pace now?",
+        BACKWARD_MS: "the last bucket is full when backward ends, and still has to be sent.",
+        BACKWARD_MS + BUCKETS * FAST_MS: "that is a step without overlap.",
+    })  # fmt: skip
+    return (
+        "60 + 12.5 = 72.5 ms: the arithmetic sets the pace, and only the last all-reduce is "
+        "exposed. Smaller buckets would expose less."
+    )
+
+
+def check_time(took_ms, bucket_ms, slips):
+    """Refuse another time than that of buckets which take `bucket_ms` each; slips {ms: words}."""
+    for slip_ms, sentence in slips.items():
+        if math.isclose(took_ms, slip_ms, rel_tol=0.002):
+            raise Wrong(sentence)
+    if not math.isclose(took_ms, over_ms(bucket_ms), rel_tol=0.002):
+        raise Wrong(f"with {took_ms:.4g} ms, {took_ms - BACKWARD_MS:.4g} ms would be left when "
+                    "backward has ended. Draw both lanes.")  # fmt: skip
 
 
 def gradients(rank, rows=1) -> list:
@@ -33,8 +78,9 @@ def gradients(rank, rows=1) -> list:
 def leaves(rank, rows=1, frozen=None) -> list:
     """Parameters that have these gradients, but for the frozen one."""
     found = [nn.Parameter(torch.zeros_like(g)) for g in gradients(rank, rows)]
-    for number, (parameter, gradient) in enumerate(zip(found, gradients(rank, rows))):
-        parameter.grad = None if number == frozen else gradient
+    for place, (parameter, gradient) in enumerate(zip(found, gradients(rank, rows))):
+        parameter.grad = None if place == frozen else gradient
+        parameter.requires_grad_(place != frozen)
     return found
 
 
@@ -49,7 +95,13 @@ def check_gradients(where, found, right, guesses):
     for rank, mine in enumerate(found):
         if len(mine) != len(right):
             more = len(mine) > len(right)
-            which = "a frozen parameter has got a gradient" if more else "a parameter has none"
+            which = (
+                "a frozen parameter has got a gradient"
+                if more
+                else (
+                    "a parameter has none any more (all_reduce works in place and returns nothing)"
+                )
+            )
             raise Wrong(f"{where}, rank {rank} has {len(mine)} numbers in its gradients, not "
                         f"{len(right)}: {which}.")  # fmt: skip
         if not torch.allclose(mine, right, rtol=1e-9, atol=1e-12):
@@ -98,50 +150,158 @@ def average_gradients(comm, parameters):
             all_reduce(comm, parameter.grad, "mean")
 
 
-def check_average_in_buckets(answer):
+def check_average_behind_backward(answer):
     for ranks, limit in ((1, LIMIT), (2, LIMIT), (3, 1), (2, LIMIT + 8), (3, 10**6)):
         where = f"on {ranks} rank{'s' * (ranks > 1)} with buckets of {limit} bytes"
-        outcomes, trace = on_ranks(averaged, ranks, function(answer), limit)
-        found, _ = zip(*outcomes)
+        outcomes, trace = on_ranks(behind_backward, ranks, function(answer), limit)
+        found, begun = zip(*outcomes)
+        if isinstance(found[0], str):
+            raise Wrong(f"what it returns must be a function that waits, not {found[0]:.40}.")
         tensors = [[p.grad for p in leaves(rank, frozen=FROZEN)] for rank in range(ranks)]
         own, backwards = ([joined(mine[::way]) for mine in tensors] for way in (1, -1))
         right, total = sum(own) / ranks, sum(own)
         guesses = {"its own gradients": own, "the sum": [total] * ranks}
         guesses["the right numbers in the wrong places"] = [sum(backwards) / ranks] * ranks
-        check_gradients(where, found, right, guesses)
+        for turn, words in enumerate(("", ", in the second step")):
+            check_gradients(where + words, [each[turn] for each in found], right, guesses)
         check_buckets(where, trace, limit)
-    return "one all-reduce a bucket, the last gradients first."
+        check_begun(where, begun[0], limit)
+    return "each bucket leaves as soon as backward has filled it, the last gradients first."
+
+
+def behind_backward(comm, answer, limit):
+    """The gradients after each of two steps; how many were there when each all-reduce began."""
+    parameters, arrived, begun = leaves(comm.rank, frozen=FROZEN), [], []
+    trained = [p for p in parameters if p.grad is not None]
+    wanted = [p.grad for p in trained]
+    for parameter in trained:
+        parameter.register_post_accumulate_grad_hook(arrived.append)
+    submit = comm.submit
+
+    def watched_submit(*args, **options):
+        begun.append(len(arrived))
+        return submit(*args, **options)
+
+    comm.submit = watched_submit
+    finish, found = answer(comm, parameters, limit), []
+    for _ in range(2):
+        for parameter in trained:
+            parameter.grad = None
+        arrived.clear()
+        one_after_another(trained, wanted).backward()
+        if not callable(finish):
+            return repr(finish), begun
+        finish()
+        found.append(joined(p.grad for p in parameters))
+    return found, begun
+
+
+def one_after_another(parameters, wanted):
+    """A scalar whose backward finds the gradients `wanted`, that of the last parameter first."""
+    chain = torch.zeros((), dtype=torch.float64)
+    for parameter, gradient in zip(parameters, wanted):
+        chain = _Link.apply(chain, parameter, gradient)
+    return chain
+
+
+class _Link(torch.autograd.Function):
+    """One parameter in a chain of them."""
+
+    @staticmethod
+    def forward(context, chain, parameter, gradient):
+        context.gradient = gradient
+        return chain.clone()
+
+    @staticmethod
+    def backward(context, slope):
+        return slope, context.gradient.clone(), None
+
+
+def sizes_of(buckets) -> list:
+    return [sum(gradient.numel() for gradient in bucket) for bucket in buckets]
+
+
+def buckets_by(gradients, full) -> list:
+    """Neighbours; a bucket is closed when it is `full(bytes of it, bytes of the next)`."""
+    buckets = [[]]
+    for gradient, following in itertools.zip_longest(gradients, gradients[1:]):
+        buckets[-1].append(gradient)
+        held = sum(each.nbytes for each in buckets[-1])
+        if following is not None and full(held, following.nbytes):
+            buckets.append([])
+    return buckets
 
 
 def check_buckets(where, trace, limit):
-    """Refuse other all-reduces than one for each bucket, in backward's order."""
-    trained = [p for p in reversed(leaves(0, frozen=FROZEN)) if p.grad is not None]
-    right = [len(joined(bucket.parameters)) for bucket in cut_into_buckets(trained, limit)]
+    """Refuse other all-reduces than one for each bucket and step, in backward's order."""
+    trained = [p.grad for p in reversed(leaves(0, frozen=FROZEN)) if p.grad is not None]
     calls = [e.call for e in trace.events if e.rank == 0 and e.operation == "all_reduce"]
     sizes = [math.prod(map(int, re.findall(r"\d+", re.search(r"\[(.*?)\]", c)[1]))) for c in calls]
-    if sizes != right and sorted(sizes) == sorted(right):
-        raise Wrong(f"{where}, buckets of {sizes} numbers were sent: backward finds the gradients "
-                    "of the last parameters first.")  # fmt: skip
-    if sizes != right:
-        raise Wrong(f"{where}, all_reduce calls: {len(sizes)}, of {sizes} numbers of 8 bytes; "
-                    f"wanted: {len(right)}, of {right}. The last parameters come first, and a "
-                    "bucket is closed as soon as it holds the bytes or more.")  # fmt: skip
+    buckets = buckets_by(trained, lambda held, _: held >= limit)
+    right = sizes_of(buckets)
+    if sizes == 2 * right:
+        return
+    full = sum(each.nbytes for each in buckets[-1]) >= limit
+    slips = {
+        "every gradient is sent alone": [g.numel() for g in trained],
+        "all gradients are sent in one bucket": [sum(right)],
+        "the buckets are cut from the first parameter on, and backward finds the last one first":
+            sizes_of(buckets_by(trained[::-1], lambda held, _: held >= limit)),
+        "buckets are sent in another order than backward fills them": right[::-1],
+        "a bucket is closed before it would exceed the limit, not when it has reached it":
+            sizes_of(buckets_by(trained, lambda held, more: held + more > limit)),
+        "a bucket that holds exactly the limit stays open":
+            sizes_of(buckets_by(trained, lambda held, _: held > limit)),
+        "the last bucket, which is not full, is never sent": right if full else right[:-1],
+    }  # fmt: skip
+    told = f"buckets of {sizes[: len(sizes) // 2]} numbers a step"
+    for words, slip in slips.items():
+        if slip != right and sizes == 2 * slip:
+            raise Wrong(f"{where}, {words}: {told}, wanted {right}.")
+    raise Wrong(f"{where}, all_reduce is called {len(sizes)} times in two steps, for {sizes} "
+                f"numbers; wanted in each step: {right}.")  # fmt: skip
 
 
-def average_in_buckets(comm, parameters, bucket_bytes):
-    """The gradients become their means over ranks: an all-reduce for each bucket of neighbours,
-    from the last parameter to the first; one is closed when it holds bucket_bytes or more."""
-    waiting = [p.grad for p in parameters if p.grad is not None]
-    bucket = []
-    while waiting:
-        bucket.append(waiting.pop())
-        full = sum(gradient.nbytes for gradient in bucket) >= bucket_bytes
-        if full or not waiting:
-            flat = torch.cat([gradient.flatten() for gradient in bucket])
-            all_reduce(comm, flat, "mean")
-            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket])):
-                gradient.copy_(part.view(gradient.shape))
-            bucket = []
+def check_begun(where, begun, limit):
+    """Refuse all-reduces that do not begin when their bucket is full."""
+    trained = [p for p in reversed(leaves(0, frozen=FROZEN)) if p.grad is not None]
+    full = list(itertools.accumulate(len(b.parameters) for b in cut_into_buckets(trained, limit)))
+    if not begun:
+        raise Wrong(f"{where}, no all-reduce is begun by comm.submit: the rank waits for each one.")
+    if begun != 2 * full:
+        late = all(count == len(trained) for count in begun)
+        said = "only when backward is over" if late else f"when {begun} gradients are there"
+        raise Wrong(f"{where}, the all-reduces begin {said}; the buckets are full when {full} are "
+                    "there.")  # fmt: skip
+
+
+def average_behind_backward(comm, parameters, bucket_bytes):
+    """From now on backward averages the gradients; returns a function that waits for all."""
+    bucket, begun = [], []
+
+    def begin():
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        begun.append((bucket.copy(), flat, comm.submit(all_reduce, flat, "mean")))
+        bucket.clear()
+
+    def ready(parameter):
+        bucket.append(parameter.grad)
+        if sum(gradient.nbytes for gradient in bucket) >= bucket_bytes:
+            begin()
+
+    def finish():
+        if bucket:
+            begin()
+        for gradients, flat, handle in begun:
+            handle.wait()
+            for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients])):
+                gradient.copy_(part.view_as(gradient))
+        begun.clear()
+
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(ready)
+    return finish
 
 
 def a_net():
@@ -358,6 +518,30 @@ def gradient_of_sum(x, y) -> torch.Tensor:
 
 EXERCISES = [
     Exercise(
+        "overlapped_ms",
+        "backward takes 60 ms and fills 4 equal buckets; each all-reduce takes 25 ms. How many ms "
+        "after the beginning of backward is the last one over?",
+        check_overlapped_ms,
+        (
+            "draw two lanes: backward fills a bucket every 15 ms.",
+            "when does the first all-reduce begin, and does the network ever rest after that?",
+        ),
+        "the first bucket is full after 15 ms; then four all-reduces of 25 ms follow without a "
+        "gap: 15 + 4 * 25 = 115 ms.",
+    ),
+    Exercise(
+        "bf16_ms",
+        "the same, but gradients travel in bf16, and each all-reduce takes 12.5 ms. How many ms "
+        "after the beginning of backward is the last one over?",
+        check_bf16_ms,
+        (
+            "draw the two lanes again: which of them has gaps now?",
+            "when is the last bucket full, and what is left to do then?",
+        ),
+        "an all-reduce of 12.5 ms is over before the next bucket is full, 15 ms after the last: "
+        "the network waits. The last bucket is full after 60 ms: 60 + 12.5 = 72.5 ms.",
+    ),
+    Exercise(
         "average_gradients",
         "write average_gradients(comm, parameters): every gradient becomes the mean over ranks, "
         "in place; where there is none (None), leave it.",
@@ -370,18 +554,21 @@ EXERCISES = [
         average_gradients,
     ),
     Exercise(
-        "average_in_buckets",
-        "write average_in_buckets(comm, parameters, bucket_bytes): the same with one all_reduce "
-        "for each bucket of neighbours, from the last parameter to the first; a bucket is closed "
-        "when it holds bucket_bytes or more, or when there is nothing left. A gradient that is "
-        "None is in no bucket.",
-        check_average_in_buckets,
+        "average_behind_backward",
+        "write average_behind_backward(comm, parameters, bucket_bytes): from now on backward "
+        "begins one all-reduce for each bucket of gradients as soon as it is full, that is, holds "
+        "bucket_bytes or more; return a function that sends what is left, waits for all, and puts "
+        "the means in the gradients. Frozen parameters are left alone.",
+        check_average_behind_backward,
         (
-            "gather gradients in a list until sum(g.nbytes for g in bucket) reaches the limit.",
-            "torch.cat of the flattened gradients is one tensor; all_reduce it with 'mean'.",
-            "flat.split([g.numel() for g in bucket]) gives the parts back: copy_ them.",
+            "in the hook, gather gradients in a list until sum(g.nbytes for g in bucket) reaches "
+            "the limit; only a parameter with requires_grad can have a hook.",
+            "torch.cat of the flattened gradients is one tensor: comm.submit(all_reduce, flat, "
+            "'mean'); keep the handle with flat and the gradients.",
+            "to finish: begin the last bucket if it is not empty, then for each handle wait, and "
+            "copy_ the parts of flat.split([...]) back; clear the list for the next step.",
         ),
-        average_in_buckets,
+        average_behind_backward,
     ),
     Exercise(
         "accumulate",

@@ -94,7 +94,10 @@ def check_norms(answer):
     trace = (OF_A_RANK - OF_THE_MEAN) / (1 / PART - 1 / whole)
     signal = OF_THE_MEAN - trace / whole
     if close(found, trace / signal, 0.01):
-        return f"tr(Sigma) is {trace:g} and |G|^2 is {signal:g}, without one gradient of an image."
+        return (
+            f"tr(Sigma) is {trace:g} and |G|^2 is {signal:g}, without one gradient of an image. "
+            f"A batch of {whole} is beyond that already: more ranks would save few steps."
+        )
     refuse(
         found,
         (trace, "this is tr(Sigma); divide it by |G|^2."),
@@ -367,7 +370,7 @@ def instead(got, rank, w, gradients) -> str:
         ).mean(dim=0),
     }
     like_it = (words for words, guess in guesses.items() if close(got, guess))
-    return next(like_it, "ends elsewhere: first the mean gradient, then the step of exercise 3")
+    return next(like_it, "ends elsewhere: first the mean gradient, then the step of exercise 4")
 
 
 def lars_update_frozen(weights, gradients, rate, trust, decay):

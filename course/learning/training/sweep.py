@@ -1,7 +1,7 @@
 """How many steps does a batch size need?  Every learning rate and seed is tried, side by side.
 
-`steps_to_target` trains the `net` of `course/learning/training/digits.py` in as many copies as
-there are rates and seeds, as one stack of networks.
+`steps_to_target` trains the `digit_net` of `course/learning/training/digits.py` in as many copies
+as there are rates and seeds, as one stack of networks; `critical_batch_size` fits what was found.
 """
 
 import math
@@ -22,9 +22,9 @@ def steps_to_target(batch, rates, target=0.05, most=2000) -> torch.Tensor:
     the `rates` and no other can be half as fast, or after `most` steps; who has not arrived, has
     inf.  Cost: a step of `len(rates)` times five networks.
     """
-    (x, y), validation, _ = digits.digits(torch.float64)
+    (x, y), validation, _ = digits.digit_split(torch.float64)
     deals = [descent.batches(len(x), batch, seed) for seed in digits.SEEDS]
-    nets = [digits.net(seed).double() for _ in rates for seed in digits.SEEDS]
+    nets = [digits.digit_net(seed).double() for _ in rates for seed in digits.SEEDS]
     weights = stack_module_state(nets)[0]
     each_rate = torch.tensor(rates, dtype=torch.float64).repeat_interleave(len(deals))
     steps = torch.full((len(nets),), math.inf, dtype=torch.float64)
@@ -38,6 +38,18 @@ def steps_to_target(batch, rates, target=0.05, most=2000) -> torch.Tensor:
             if steps.isfinite().all() or step >= 2 * best:
                 break
     return steps.view(len(rates), -1)
+
+
+def critical_batch_size(steps) -> tuple[float, float]:
+    """(least, critical) of the curve s(b) = least * (1 + critical / b) through `steps` {b: s}.
+
+    Least squares of the relative distances, so that every batch counts alike.
+    Source: McCandlish et al. 2018, «An empirical model of large-batch training».
+    """
+    b, s = (torch.tensor(list(each), dtype=torch.float64) for each in zip(*steps.items()))
+    parts = torch.stack([1 / s, 1 / (b * s)], dim=1)  # s = least + images / b, divided by s
+    least, images = torch.linalg.lstsq(parts, torch.ones_like(s)[:, None]).solution.flatten()
+    return float(least), float(images / least)
 
 
 def _step(net, weights, x, y, rates):

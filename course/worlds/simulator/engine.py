@@ -10,9 +10,9 @@ import cloudpickle
 from greenlet import GreenletExit, getcurrent
 
 from course.comm.communicator import Communicator
-from course.comm.errors import CommTimeout, PeerLost
+from course.comm.errors import PeerLost
 from course.comm.trace import Meter
-from course.worlds.pickling import Failure, pack_result
+from course.worlds.pickling import OURS, Failure, pack_result
 from course.worlds.simulator.background_rank import SimulatedBackground
 from course.worlds.simulator.context import Context, Processor, RankDied
 from course.worlds.simulator.deadlock import Watchdog
@@ -135,7 +135,8 @@ class Simulation:
         except (GreenletExit, KeyboardInterrupt):  # the run is over
             raise
         except LimitReached as error:
-            self._hear(rank, _endless(context, error))
+            stack = _failure(context, error).stack
+            self.supervisor.stacks[rank] = [f for f in stack if not f[0].startswith(OURS)]
             raise
         except RankDied:
             value = _death(context)
@@ -172,13 +173,6 @@ class Simulation:
 
 def _failure(context, error) -> Failure:
     return Failure.of(context.rank, user_traceback(error))._replace(when=context.time)
-
-
-def _endless(context, error) -> Failure:
-    """Of a rank that was running when the limit was reached: where it was."""
-    limit = f"{error.limit_s:g} s of real time"
-    told = CommTimeout(f"rank {context.rank} was still running after {limit}")
-    return _failure(context, told.with_traceback(error.__traceback__))._replace(severity=0)
 
 
 def _death(context) -> Failure:

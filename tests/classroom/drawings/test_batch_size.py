@@ -31,6 +31,7 @@ def test_the_knee_has_seeds_a_fit_perfect_scaling_and_the_noise_scale():
     assert dots == list(map(list, steps.values()))
     low, high = axes.get_ylim()
     assert low < 10 and high > 300
+    assert [label.get_text() for label in axes.get_yticklabels()][-3:] == ["100", "200", "500"]
 
 
 def test_lines_differ_without_colour_and_have_their_names_at_their_ends():

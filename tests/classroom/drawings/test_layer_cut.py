@@ -42,3 +42,13 @@ def test_what_crosses_is_said_and_every_matrix_has_its_name(number, said):
     assert [text for text in texts if text in ("x", "W", "y", "rank 0", "rank 1")] == [
         "rank 0", "x", "W", "y", "rank 1", "x", "W", "y",
     ]  # fmt: skip
+
+
+def test_the_legend_hides_no_cell():
+    drawn = layer_cut.draw()
+    figure = drawn[0].figure
+    figure.draw_without_rendering()
+    legends = [*figure.legends, *(axes.get_legend() for axes in drawn if axes.get_legend())]
+    boxes = [legend.get_window_extent() for legend in legends]
+    everything = [patch.get_window_extent() for axes in drawn for patch in axes.patches]
+    assert len(boxes) == 1 and not any(boxes[0].overlaps(each) for each in everything)

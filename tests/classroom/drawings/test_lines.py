@@ -46,11 +46,19 @@ def test_dots_of_a_curve_share_its_colour_and_others_have_a_name():
     assert sorted(places(axes)) == ["first", "second", "third"]
 
 
-def test_what_is_not_finite_or_beyond_the_limits_is_left_out():
-    ys = torch.tensor([1.0, 50.0, torch.inf, 2.0, torch.nan])
-    axes = lines.draw({"": (range(5), ys)}, "Cut", "x", "y", limits=(0, 10))
-    assert axes.lines[0].get_xydata().tolist() == [[0, 1], [3, 2]]
+def test_a_line_leaves_the_picture_breaks_where_it_is_not_finite_and_is_named_where_last_seen():
+    ys = torch.tensor([1.0, 2.0, torch.inf, 3.0, 50.0, torch.nan])
+    axes = lines.draw({"up": (range(6), ys)}, "Cut", "x", "y", limits=(0, 10))
+    assert str(axes.lines[0].get_ydata().tolist()) == "[1.0, 2.0, nan, 3.0, 50.0, nan]"
+    at = axes.transAxes.inverted().transform(axes.transData.transform((3, 3)))
+    assert places(axes)["up"] == pytest.approx(tuple(at))
     assert axes.get_ylim() == (0, 10)
+
+
+def test_a_walk_that_blows_up_can_be_drawn():
+    for log in "", "y":
+        blown_up = {"": (range(3), [1.0, 1e200, 1e308])}
+        lines.draw(blown_up, "Up", "x", "y", limits=(0.1, 10), log=log).figure.canvas.draw()
 
 
 def test_scales_marks_and_words():

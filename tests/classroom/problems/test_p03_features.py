@@ -1,4 +1,4 @@
-"""What a guess is worth, a split, features and a leak: answers that were really likely."""
+"""Errors removed, a split, features and a leak: answers that were really likely."""
 
 import torch
 
@@ -6,6 +6,67 @@ from course.classroom.problems import p03_features as p03
 from course.learning.images.whitening import even_contrast
 from course.learning.training import classifier
 from tests.classroom.gallery import Gallery, gallery_tests
+
+# Better than a guess
+
+
+def errors_stub(accuracy, share):
+    """The share of the best constant answer's errors that is avoided."""
+    ...
+
+
+def errors_counted(accuracy, share):
+    wrong, constant = 1 - accuracy, share if share < 0.5 else 1 - share
+    return torch.tensor(1 - wrong / constant)
+
+
+def errors_rounded(accuracy, share):
+    return round(p03.errors_removed(accuracy, share), 4)
+
+
+def errors_in_per_cent(accuracy, share):
+    return 100 * p03.errors_removed(accuracy, share)
+
+
+def errors_of_a_coin(accuracy, share):
+    return 2 * accuracy - 1
+
+
+def errors_of_always_no(accuracy, share):
+    return (accuracy - 1 + share) / share
+
+
+def errors_of_always_yes(accuracy, share):
+    return (accuracy - share) / (1 - share)
+
+
+def errors_in_points(accuracy, share):
+    return accuracy - max(share, 1 - share)
+
+
+def right_answers_compared(accuracy, share):
+    return accuracy / max(share, 1 - share)
+
+
+def errors_left(accuracy, share):
+    return (1 - accuracy) / min(share, 1 - share)
+
+
+def more_right_answers(accuracy, share):
+    return accuracy / max(share, 1 - share) - 1
+
+
+def errors_never_more(accuracy, share):
+    return max(0, p03.errors_removed(accuracy, share))
+
+
+def errors_not_asked(accuracy, share):
+    return accuracy
+
+
+def errors_printed(accuracy, share):
+    str(p03.errors_removed(accuracy, share))
+
 
 # The split
 
@@ -197,19 +258,22 @@ def best_that_only_prints(features, labels, train, keep):
 
 GALLERIES = [
     Gallery(
-        "worth_of_always_no",
-        ...,
-        [64.8, 64.79, p03.worth_of_always_no(), torch.tensor(64.8)],
+        "errors_removed",
+        errors_stub,
+        [p03.errors_removed, errors_counted, errors_rounded],
         {
-            "that is the share": 0.648,
-            "give one digit after the point": 65,
-            "this is the share of faces": 35.2,
-            "half would be right if": 50,
-            "this is faces over the others": 54.3,
-            "this is how many it gets right": 23_974,
-            "it is wrong about every face, and": 0,
-            "how many of 100 are those?": 81.7,
-            "a number is wanted, not '64.8 %'.": "64.8 %",
+            "return a share, 0 to 1.": errors_in_per_cent,
+            "half is the baseline only if": errors_of_a_coin,
+            "«always no» is not the best": errors_of_always_no,
+            "«always yes» is not the best": errors_of_always_yes,
+            "these are points": errors_in_points,
+            "the question is about errors": right_answers_compared,
+            "errors that is left": errors_left,
+            "not by its right answers": more_right_answers,
+            "then the result is negative": errors_never_more,
+            "Divide the second number by the first.": errors_not_asked,
+            "nothing came back": errors_printed,
+            "a function is wanted": 0.48,
         },
     ),
     Gallery(
@@ -235,8 +299,8 @@ GALLERIES = [
         features_stub,
         [p03.travelling_features, features_at_many_places, features_and_two_more],
         {
-            "59% right about strangers; 70% are wanted. Faces sit": features_at_one_place,
-            "right about strangers; 70% are wanted. Faces sit up": features_of_two_pixels,
+            "the test accuracy is 59%; 70% are wanted. Faces sit": features_at_one_place,
+            "70% are wanted. Faces sit up": features_of_two_pixels,
             "at most 4 numbers per frame, not 576.": features_of_all_pixels,
             "depend on the frames beside it": features_beside_others,
             "work each out from its own pixels.": features_by_place_in_the_list,
@@ -256,8 +320,8 @@ GALLERIES = [
             "faces and others still come from all frames": best_with_the_spread_repaired,
             "the spread belongs to the frames in train": best_with_the_means_repaired,
             "chosen on the frames of the test alone": best_of_the_test,
-            "this is judged on the frames it has learned from": best_judged_on_what_it_knows,
-            "this is judged on all frames": best_judged_on_all,
+            "this is tested on the frames that it was trained on": best_judged_on_what_it_knows,
+            "this is tested on all frames": best_judged_on_all,
             "no known leak, but another number": best_without_a_choice,
             "nothing came back": best_that_only_prints,
         },

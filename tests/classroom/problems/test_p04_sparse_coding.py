@@ -1,4 +1,4 @@
-"""A penalty, a walk, an atom and a repaired step: answers that were really likely."""
+"""A coefficient, a walk, an atom and a repaired step: answers that were really likely."""
 
 from functools import partial
 
@@ -7,6 +7,53 @@ import torch
 from course.classroom.problems import p04_sparse_coding as p04
 from course.learning.sparse import sparse_coding
 from tests.classroom.gallery import Gallery, gallery_tests
+
+# One coefficient
+
+
+def coefficient_stub(patch, atom, penalty):
+    """The best coefficient, a number, of one atom [pixels] for a patch [pixels]."""
+    ...
+
+
+def coefficient_of_the_package(patch, atom, penalty):
+    return sparse_coding.coordinate_descent(patch[None], atom[None], penalty, 1).values[0, 0]
+
+
+def coefficient_by_cases(patch, atom, penalty):
+    v, n = float(atom @ patch), float(atom @ atom)
+    return (v - penalty) / n if v > penalty else (v + penalty) / n if v < -penalty else 0
+
+
+def a_coefficient(patch, atom, penalty, *, price=1, divide=True, power=2):
+    z = p04.shrink(atom @ patch, price * penalty)
+    return z / atom.norm() ** power if divide else z
+
+
+def coefficient_divided_too_early(patch, atom, penalty):
+    return p04.shrink(atom @ patch / (atom @ atom), penalty)
+
+
+def coefficient_above_zero(patch, atom, penalty):
+    return max(0.0, float(atom @ patch - penalty)) / (atom @ atom)
+
+
+def coefficient_moved_down(patch, atom, penalty):
+    return (atom @ patch - penalty) / (atom @ atom)
+
+
+def coefficient_by_a_hard_threshold(patch, atom, penalty):
+    v = atom @ patch
+    return v / (atom @ atom) if v.abs() > penalty else 0.0
+
+
+def coefficient_of_the_match(patch, atom, penalty):
+    return atom @ patch
+
+
+def coefficient_printed(patch, atom, penalty):
+    str(p04.best_coefficient(patch, atom, penalty))
+
 
 # The walk
 
@@ -236,6 +283,12 @@ def step_atom_by_atom(patches, atoms, penalty, rate):
     return torch.stack([atom / atom.norm() for atom in moved(patches, atoms, penalty, rate)])
 
 
+def step_encoded(patches, atoms, penalty, rate):
+    codes = sparse_coding.encode(patches, atoms, penalty).values
+    atoms = atoms + rate * codes.T @ (patches - codes @ atoms) / len(patches)
+    return atoms / atoms.norm(dim=1, keepdim=True)
+
+
 def step_without_lengths(patches, atoms, penalty, rate):
     return moved(patches, atoms, penalty, rate)
 
@@ -291,23 +344,22 @@ def step_that_only_codes(patches, atoms, penalty, rate):
 
 GALLERIES = [
     Gallery(
-        "penalty_of_silence",
-        ...,
-        [0.9, torch.tensor(0.9), abs(0.2 * 0.5 - 1 * 1.0)],
+        "best_coefficient",
+        coefficient_stub,
+        [p04.best_coefficient, coefficient_of_the_package, coefficient_by_cases],
         {
-            "a pull may be negative, a penalty may not": -0.9,
-            "the largest with its sign": -0.1,
-            "this penalty silences one atom": 0.1,
-            "this penalty silences two atoms": 0.36,
-            "this is the sum of all pulls": 1.36,
-            "this is the objective of the empty code": 0.52,
-            "this is the length of the patch": 1.0198,
-            "this is the largest pixel": 1.0,
-            "this is divided by L": 0.9 / 2.1502272434,
-            "take them as they are": 0.80498,
-            "2 is too much: a smaller one is enough.": 2,
-            "0.5 is too little: an atom still speaks.": 0.5,
-            "a number is wanted, not 'the largest pull'.": "the largest pull",
+            "right for an atom of length 1": partial(a_coefficient, divide=False),
+            "the penalty has to be divided by": coefficient_divided_too_early,
+            "without a penalty": partial(a_coefficient, price=0),
+            "not by its length": partial(a_coefficient, power=1),
+            "here it becomes 0": coefficient_above_zero,
+            "v is moved down, whatever it is": coefficient_moved_down,
+            "stays as it is": coefficient_by_a_hard_threshold,
+            "the squared residual counts half": partial(a_coefficient, price=0.5),
+            "twice too large": partial(a_coefficient, price=2),
+            "set the slope of the objective": coefficient_of_the_match,
+            "nothing came back": coefficient_printed,
+            "a function is wanted": 0.9,
         },
     ),
     Gallery(
@@ -347,7 +399,7 @@ GALLERIES = [
             "one step of Olshausen and Field's rule": atom_one_step,
             "only the rest is wanted": atom_of_the_patches,
             "not by its sign": atom_of_signs,
-            "and by the weight's sign": atom_without_weights,
+            "and by the sign of that": atom_without_weights,
             "the atom points the wrong way": atom_backwards,
             "it is taken off twice": atom_off_twice,
             "the direction is right; scale it": atom_of_some_length,
@@ -358,13 +410,19 @@ GALLERIES = [
             "an atom has shape [3], not [5, 3].": atom_and_all_others,
             "must match the size": atom_from_a_row,
             "has changed": atom_written_into_atoms,
-            "the atom's own part), scaled to length 1": atom_halfway,
+            "which direction explains most of it?": atom_halfway,
         },
     ),
     Gallery(
         "step_of_learning",
         p04.step_of_learning_with_a_bug,
-        [p04.step_of_learning, step_by_normalize, step_atom_by_atom, step_of_at_most_1],
+        [
+            p04.step_of_learning,
+            step_by_normalize,
+            step_atom_by_atom,
+            step_of_at_most_1,
+            step_encoded,
+        ],
         {
             "the atoms are not scaled:": step_without_lengths,
             "length 1 only on average": step_of_another_average,
@@ -376,7 +434,7 @@ GALLERIES = [
             "the table of atoms has shape [4, 4]": step_that_only_codes,
             "the root of a sum of squares": step_by_sizes,
             "another penalty hides the symptom": step_with_twice_the_penalty,
-            "everything but the last line was right": step_with_half_the_rate,
+            "change its last line only": step_with_half_the_rate,
         },
     ),
 ]

@@ -368,31 +368,31 @@ def price_of_one_half(codes, target):
     return (target * torch.log(target / activity)).sum()
 
 
-WEIGHTS = 196 * 392
+WEIGHTS = 144 * 400
 
 GALLERIES = [
     Gallery(
         "numbers_to_learn",
         ...,
         [
-            2 * WEIGHTS + 392 + 196,
+            2 * WEIGHTS + 400 + 144,
             sum(
                 each.numel()
-                for each in AutoEncoder(*map(torch.empty, (WEIGHTS, 392, WEIGHTS, 196)))
+                for each in AutoEncoder(*map(torch.empty, (WEIGHTS, 400, WEIGHTS, 144)))
             ),
         ],
         {
             "these are the weights": 2 * WEIGHTS,
-            "this is the encoder; the decoder leads back": WEIGHTS + 392,
-            "this is the decoder": WEIGHTS + 196,
+            "this is the encoder; the decoder leads back": WEIGHTS + 400,
+            "this is the decoder": WEIGHTS + 144,
             "this is one table of weights": WEIGHTS,
-            "they are not shared": WEIGHTS + 392 + 196,
-            "the rebuilt pixels have a bias each, too.": 2 * WEIGHTS + 392,
-            "the hidden units have a bias each, too.": 2 * WEIGHTS + 196,
-            "the decoder has a bias for each pixel": 2 * (WEIGHTS + 392),
-            "a patch of 14 x 14 has 196 pixels.": 2 * 14 * 392 + 392 + 14,
+            "they are not shared": WEIGHTS + 400 + 144,
+            "the rebuilt pixels have a bias each, too.": 2 * WEIGHTS + 400,
+            "the hidden units have a bias each, too.": 2 * WEIGHTS + 144,
+            "the decoder has a bias for each pixel": 2 * (WEIGHTS + 400),
+            "a patch of 12 x 12 has 144 pixels.": 2 * 12 * 400 + 400 + 12,
             "3,289 are too few": 3289,
-            "307,720 are too many": 307_720,
+            "231,488 are too many": 231_488,
             "a number is wanted, not '154 thousand'.": "154 thousand",
         },
     ),

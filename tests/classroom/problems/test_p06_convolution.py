@@ -244,6 +244,23 @@ def method_that_asks_for_every_count(images, filters, stride, padding):
 # The border
 
 
+def filtered_unpadded(photo, filter):
+    down, right = filter.shape[0] // 2, filter.shape[1] // 2
+    waves = torch.fft.rfft2(photo) * torch.fft.rfft2(filter, photo.shape).conj()
+    return torch.fft.irfft2(waves, photo.shape).roll((down, right), (0, 1))
+
+
+def filtered_turned_first(photo, filter):
+    return p06.filtered_with_a_bug(photo, filter.flip(0, 1))
+
+
+def filtered_with_the_conjugate_alone(photo, filter):
+    padded = pad(photo, [side // 2 for side in filter.shape[::-1] for _ in range(2)])
+    waves = torch.fft.rfft2(padded) * torch.fft.rfft2(filter, padded.shape).conj()
+    cut = torch.fft.irfft2(waves, padded.shape)[filter.shape[0] - 1 :, filter.shape[1] - 1 :]
+    return cut[: photo.shape[0], : photo.shape[1]]
+
+
 def filtered_padded_below(photo, filter):
     height, width = photo.shape
     down, right = filter.shape[0] // 2, filter.shape[1] // 2
@@ -292,13 +309,13 @@ def filtered_without_conjugate(photo, filter):
 
 def filtered_with_padded_sides(photo, filter):
     right = filter.shape[1] // 2
-    wider = p06.filtered_with_a_bug(pad(photo, (right, right)), filter)
+    wider = filtered_unpadded(pad(photo, (right, right)), filter)
     return wider[:, right : right + photo.shape[1]]
 
 
 def filtered_with_padded_ends(photo, filter):
     down = filter.shape[0] // 2
-    higher = p06.filtered_with_a_bug(pad(photo, (0, 0, down, down)), filter)
+    higher = filtered_unpadded(pad(photo, (0, 0, down, down)), filter)
     return higher[down : down + photo.shape[0]]
 
 
@@ -316,7 +333,7 @@ def filtered_with_its_border(photo, filter):
 
 def filtered_with_the_roll_undone(photo, filter):
     down, right = filter.shape[0] // 2, filter.shape[1] // 2
-    return p06.filtered_with_a_bug(photo, filter).roll((-down, -right), (0, 1))
+    return filtered_unpadded(photo, filter).roll((-down, -right), (0, 1))
 
 
 def filtered_with_a_larger_transform(photo, filter):
@@ -387,7 +404,7 @@ GALLERIES = [
         p06.filtered_with_a_bug,
         [
             *(p06.filtered_by_frequencies, filtered_padded_below, filtered_by_the_package),
-            *(filtered_by_torch, filtered_in_numpy),
+            *(filtered_by_torch, filtered_in_numpy, filtered_turned_first),
         ],
         {
             "has shape [9, 14], not [13, 16].": filtered_without_the_cut,
@@ -396,7 +413,8 @@ GALLERIES = [
             "top and bottom still see each other.": filtered_with_padded_sides,
             "not its mirror image.": filtered_with_a_mirror,
             "not its border again.": filtered_with_its_border,
-            "the filter is flipped": filtered_without_conjugate,
+            "the filter is turned round": filtered_without_conjugate,
+            "where do the results begin?": filtered_with_the_conjugate_alone,
             "half a filter too far down": filtered_and_rolled_too,
             "half a filter too far up": filtered_with_a_larger_transform,
             "is the cut-out the right": filtered_with_the_roll_undone,

@@ -258,6 +258,13 @@ def protocol_at_every_response(responses, labels):
     return (fires == labels.bool()[:, None, None]).double().mean(0).max()
 
 
+def protocol_not_strictly_above(responses, labels):
+    low, high = responses.min(0).values, responses.max(0).values
+    thresholds = torch.stack([low + k / 19 * (high - low) for k in range(20)])
+    says_face = responses[None] >= thresholds[:, None]
+    return (says_face == labels.bool()[None, :, None]).double().mean(1).max()
+
+
 def protocol_that_counts(responses, labels):
     return neurons.selectivity(responses, labels).accuracy * len(labels)
 
@@ -339,6 +346,26 @@ GALLERIES = [
         },
     ),
     Gallery(
+        "pixels_of_a_top_neuron",
+        ...,
+        [64, 64.0, torch.tensor(64)],
+        {
+            "its side is asked for": 4096,
+            "the first pixel itself": 63,
+            "windows overlap: one of 18": 70,
+            "one of 18 adds 17 pixels": 66,
+            "adds 17 pixels, not 18": 69,
+            "the pools have windows, too: each": 52,
+            "windows overlap, and the pools": 54,
+            "of the first stage sees": 22,
+            "this is after two stages": 43,
+            "over the whole frame": 200,
+            "windows do not multiply": 1620,
+            "adds f - 1 to it": 100,
+            "a number is wanted": "many",
+        },
+    ),
+    Gallery(
         "energy_pool",
         pool_stub,
         [p07.energy_pool, pool_of_the_package, pool_by_averages, pool_in_loops],
@@ -384,6 +411,7 @@ GALLERIES = [
         protocol_stub,
         [p07.best_of_20_thresholds, protocol_of_the_package, protocol_in_loops],
         {
+            "«above» means >": protocol_not_strictly_above,
             "one sign only": protocol_of_both_signs,
             "below the threshold": protocol_below,
             "the share of faces found": protocol_of_faces_found,

@@ -7,7 +7,14 @@ from course.classroom.problems.p09_collectives import (
     pass_right_hangs,
     sum_everywhere,
 )
-from course.collectives import all_gather, all_reduce, broadcast, gather, reduce
+from course.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    gather,
+    reduce,
+)
 from tests.classroom.gallery import Gallery, gallery_tests
 
 # The tree
@@ -89,6 +96,15 @@ def tree_one_level(comm, x, root):
         comm.recv(x, root)
 
 
+def tree_as_a_heap(comm, x, root):
+    me = (comm.rank - root) % comm.size
+    if me:
+        comm.recv(x, ((me - 1) // 2 + root) % comm.size)
+    for child in 2 * me + 1, 2 * me + 2:
+        if child < comm.size:
+            comm.send(x, (child + root) % comm.size)
+
+
 def tree_of_rows(comm, x, root):
     for row in x.reshape(3, 5):
         tree_by_doubling(comm, row, root)
@@ -166,6 +182,14 @@ def ring_without_own(comm, outs, x):
         mine = outs[(left - step) % comm.size]
 
 
+def ring_that_replaces(comm, outs, x):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    outs[comm.rank] = x
+    for step in range(comm.size - 1):
+        mine, theirs = outs[(comm.rank - step) % comm.size], outs[(left - step) % comm.size]
+        comm.exchange(mine, right, theirs, left)
+
+
 def ring_once_more(comm, outs, x):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     outs[comm.rank].copy_(x)
@@ -229,6 +253,29 @@ def ring_from_the_library(comm, outs, x):
 def sum_stub(comm, x):
     """x becomes the sum of all ranks' x."""
     ...
+
+
+def sum_by_transpose(comm, x):
+    """Everybody adds up one part, in the order of ranks, and all pass the sums on."""
+    parts = list(x.tensor_split(comm.size))
+    mine = [torch.empty_like(parts[comm.rank]) for _ in range(comm.size)]
+    all_to_all(comm, mine, parts)
+    all_gather(comm, parts, sum(mine))
+
+
+def sum_round_by_hand(comm, x):
+    p, parts = comm.size, x.tensor_split(comm.size)
+    right, left = (comm.rank + 1) % p, (comm.rank - 1) % p
+    for step in range(2 * (p - 1)):
+        mine, theirs = parts[(comm.rank - step) % p], parts[(left - step) % p]
+        landing = torch.empty_like(theirs)
+        comm.exchange(mine, right, landing, left)
+        theirs.copy_(theirs + landing if step < p - 1 else landing)
+
+
+def sum_by_trees(comm, x):
+    reduce(comm, x)
+    broadcast(comm, x)
 
 
 def sum_at_rank_0(comm, x):
@@ -354,6 +401,14 @@ def forgets_the_wrap(comm, x, out):
     comm.exchange(x, comm.rank + 1, out, (comm.rank - 1) % comm.size)
 
 
+CHOSEN = ["broadcast", "scatter", "reduce", "reduce_scatter", "all_gather", "all_to_all"]
+
+
+def chosen(letter, name):
+    """The right names, but for one."""
+    return [name if letter == each else right for each, right in zip("abcdef", CHOSEN, strict=True)]
+
+
 GALLERIES = [
     Gallery(
         "broadcast_steps",
@@ -370,6 +425,23 @@ GALLERIES = [
         },
     ),
     Gallery(
+        "choose_collectives",
+        ...,
+        [
+            CHOSEN,
+            ("Broadcast", "scatter", "reduce", "reduce-scatter", "all gather", "All-to-all"),
+            [broadcast, "scatter", reduce, "reduce scatter", all_gather, all_to_all],
+        ],
+        {
+            "6 names are wanted, one for each job, not 5.": CHOSEN[:5],
+            "(b): after broadcast, every rank has all that rank 0 had": chosen("b", "broadcast"),
+            "(c): after all_reduce, every rank has the whole sum": chosen("c", "all_reduce"),
+            "whole sum; here each rank needs the sum, but": chosen("d", "all-reduce"),
+            "(e): after gather, only rank 0 has the parts of all": chosen("e", "gather"),
+            "(a): none of the eight is called 'send'.": chosen("a", "send"),
+        },
+    ),
+    Gallery(
         "tree_broadcast",
         tree_stub,
         [broadcast, tree_by_doubling, tree_by_halves],
@@ -380,6 +452,7 @@ GALLERIES = [
             "a rank waits for one that has finished (on 5 ranks)": tree_for_powers_of_two,
             "x itself has to change: do not return another tensor.": tree_to_a_copy,
             "with 4 ranks and root 0, rank 2 holds its own x.": tree_one_level,
+            "with 7 ranks and root 2, it takes 4 steps where 3 are enough": tree_as_a_heap,
             "with 4 ranks and root 0, 9 messages were sent where 3 are enough.": tree_of_rows,
             "broadcast does the work for you here": tree_from_the_library,
         },
@@ -394,6 +467,7 @@ GALLERIES = [
             "outs[1] of rank 0 holds the x of rank 3.": ring_of_own_parts,
             "outs[0] of rank 0 holds the x of rank 3.": ring_off_by_one,
             "outs[0] of rank 0 holds nothing yet.": ring_without_own,
+            "puts another tensor into your list": ring_that_replaces,
             "on 4 ranks, rank 0 sent 4 messages, not 3.": ring_once_more,
             "outs[1] of rank 0 holds nothing yet.": ring_too_short,
             "the ranks do not do the same thing (on 2 ranks)": ring_for_equal_parts,
@@ -406,17 +480,36 @@ GALLERIES = [
     Gallery(
         "sum_everywhere",
         sum_stub,
-        [sum_everywhere, sum_at_rank_0],
+        [sum_everywhere, sum_by_transpose, sum_round_by_hand],
         {
             "on 4 ranks, rank 1 holds its own x still.": sum_on_one_only,
             "on 4 ranks, rank 0 holds the mean, not the sum.": mean_everywhere,
             "differ in their last bits": sum_from_oneself_on,
             "rank 0 holds the sum with its own x twice.": sum_with_own_twice,
             "rank 0 holds the sum without its own x.": sum_without_own,
-            "4 ranks sent 12 times the bytes of x where 6 times are enough.": sum_of_everyones,
+            "on 4 ranks rank 0 sends 2 times the bytes of x, where 1.5 times are": sum_by_trees,
+            "on 4 ranks rank 0 receives 3 times the bytes of x": sum_at_rank_0,
+            "on 4 ranks rank 0 sends 3 times the bytes of x": sum_of_everyones,
             "x itself has to change: do not return another tensor.": sum_returned,
             "all_reduce does the work for you here": sum_from_the_library,
             "rank 0 holds another number.": sum_of_two_only,
+        },
+    ),
+    Gallery(
+        "broadcast_crossover",
+        ...,
+        [220_000, 219_999.5, 2.2e5],
+        {
+            "right in kB; the question asks for bytes.": 220,
+            "right in MB; the question asks for bytes.": 0.22,
+            "do not turn them into bits.": 1_760_000,
+            "compare two whole broadcasts.": 25_000,
+            "all-gather takes 7 more.": 80_000,
+            "after the scatter each rank has only a part": 47_059,
+            "in the all-gather each rank sends 7/8 of the bytes once more.": 129_412,
+            "7 is one rank after another.": 33_333,
+            "7/8 of the bytes, twice.": 275_000,
+            "they are not equal at 100,000 bytes.": 100_000,
         },
     ),
     Gallery(

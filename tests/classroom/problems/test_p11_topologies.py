@@ -331,7 +331,7 @@ GALLERIES = [
             "that is for the square of the disagreement.": 68,
             "powers of ten: the natural logarithm is wanted.": 60,
             "after 134 rounds 0.001035 may be left, which is more than 0.001.": 134,
-            "a round is whole: 134.672 of them cannot be.": 134.672,
+            "the number of rounds is whole, and 134.672 is not.": 134.672,
             "fewer than 139 rounds are enough.": 139,
             "a number is wanted, not 'many'.": "many",
         },
@@ -381,7 +381,7 @@ GALLERIES = [
         [weights_by_loops, weights_of_edges],
         {
             "metropolis does the work for you here": weights_from_the_package,
-            "for the star of 4, [0, 1] is 0.25 and [1, 0] 0.5: who gives more": plain_means,
+            "for the star of 4, [0, 1] is 0.25 and [1, 0] 0.5: a rank that gives more": plain_means,
             "for the star of 4, a weight is below 0": smaller_degree,
             "for the star of 4, row 1 sums to 0.75, not to 1.": own_by_degree,
             "the sums are right, but [0, 0] should be 0.3333, not 0.": without_oneself,

@@ -1,10 +1,12 @@
-"""A mean of gradients, buckets, accumulation, uneven parts, missing labels: likely answers."""
+"""Times, a mean of gradients, buckets behind backward, accumulation, uneven parts, missing labels:
+likely answers."""
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from course.classroom.problems.p12_data_parallel import (
     accumulate,
+    average_behind_backward,
     average_by_rows,
     average_gradients,
     gradient_of_all_that_is_known,
@@ -57,6 +59,18 @@ def divides_twice(comm, parameters):
             parameter.grad /= comm.size
 
 
+def skips_what_is_frozen(comm, parameters):
+    for parameter in parameters:
+        if parameter.requires_grad:
+            all_reduce(comm, parameter.grad, "mean")
+
+
+def keeps_what_comes_back(comm, parameters):
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad = all_reduce(comm, parameter.grad, "mean")
+
+
 def averages_a_copy(comm, parameters):
     for parameter in parameters:
         if parameter.grad is not None:
@@ -101,118 +115,211 @@ def everyone_adds_his_own_way(comm, parameters):
 # Buckets
 
 
-def buckets_stub(comm, parameters, bucket_bytes):
-    pass
+def behind_stub(comm, parameters, bucket_bytes):
+    """From now on backward averages the gradients; returns a function that waits for all."""
+    ...
 
 
-def cut(parameters, bucket_bytes):
-    """The gradients of each bucket; those that are None are in none."""
-    known = [p for p in parameters if p.grad is not None]
-    return [[p.grad for p in bucket.parameters] for bucket in cut_into_buckets(known, bucket_bytes)]
+def sends(comm, parameters, full, begin):
+    """Buckets closed by full(bucket, how many gradients are left); `finish` that puts them back."""
+    known = [p for p in parameters if p.requires_grad]
+    bucket, begun = [], []
+
+    def send():
+        flat = torch.cat([g.flatten() for g in bucket])
+        begun.append((list(bucket), flat, begin(flat)))
+        bucket.clear()
+
+    def ready(p):
+        bucket.append(p.grad)
+        if full(bucket, [q is p for q in known].index(True)):
+            send()
+
+    def finish():
+        if bucket:
+            send()
+        for grads, flat, handle in begun:
+            handle and handle.wait()
+            for g, part in zip(grads, flat.split([g.numel() for g in grads])):
+                g.copy_(part.view_as(g))
+        begun.clear()
+
+    for p in known:
+        p.register_post_accumulate_grad_hook(ready)
+    return finish
 
 
-def send_bucket(comm, grads, op="mean"):
-    flat = torch.cat([g.flatten() for g in grads])
-    all_reduce(comm, flat, op)
-    for g, part in zip(grads, flat.split([g.numel() for g in grads])):
-        g.copy_(part.view(g.shape))
+def nbytes(bucket):
+    return sum(g.nbytes for g in bucket)
 
 
-def buckets_of_the_package(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes):
-        send_bucket(comm, bucket)
+class Sender:
+    """Keeps parameters, not gradients, and gives each a part of the bucket as its gradient."""
+
+    def __init__(self, comm, bucket_bytes):
+        self.comm, self.bucket_bytes, self.waiting, self.begun = comm, bucket_bytes, [], []
+
+    def ready(self, p):
+        self.waiting.append(p)
+        if nbytes(q.grad for q in self.waiting) >= self.bucket_bytes:
+            self.send()
+
+    def send(self):
+        flat = torch.cat([p.grad.flatten() for p in self.waiting])
+        self.begun.append((self.comm.submit(all_reduce, flat, op="mean"), flat, self.waiting))
+        self.waiting = []
+
+    def finish(self):
+        if self.waiting:
+            self.send()
+        for handle, flat, held in self.begun:
+            handle.wait()
+            for p in held:
+                p.grad, flat = flat[: p.numel()].view(p.shape), flat[p.numel() :]
+        self.begun = []
 
 
-def buckets_cut_first(comm, parameters, bucket_bytes):
-    buckets = [[]]
-    for parameter in parameters[::-1]:
-        if parameter.grad is None:
-            continue
-        if sum(g.nbytes for g in buckets[-1]) >= bucket_bytes:
-            buckets.append([])
-        buckets[-1].append(parameter.grad)
-    for bucket in buckets:
-        send_bucket(comm, bucket)
+def buckets_by_a_class(comm, parameters, bucket_bytes):
+    sender = Sender(comm, bucket_bytes)
+    for p in parameters:
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(sender.ready)
+    return sender.finish
+
+
+def by_sums(comm, parameters, bucket_bytes):
+    def begin(flat):
+        flat /= comm.size
+        return comm.submit(all_reduce, flat)
+
+    return sends(comm, parameters, lambda bucket, left: nbytes(bucket) >= bucket_bytes, begin)
+
+
+def mean_of(comm):
+    return lambda flat: comm.submit(all_reduce, flat, "mean")
 
 
 def one_each(comm, parameters, bucket_bytes):
-    average_gradients(comm, parameters)
+    return sends(comm, parameters, lambda bucket, left: True, mean_of(comm))
 
 
 def all_in_one(comm, parameters, bucket_bytes):
-    send_bucket(comm, [p.grad for p in parameters[::-1] if p.grad is not None])
-
-
-def from_the_front(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters, bucket_bytes):
-        send_bucket(comm, bucket)
-
-
-def the_right_cut_in_another_order(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes)[::-1]:
-        send_bucket(comm, bucket)
-
-
-def never_beyond_the_limit(comm, parameters, bucket_bytes):
-    bucket = []
-    for (gradient,) in cut(parameters[::-1], 1):
-        if bucket and sum(g.nbytes for g in [*bucket, gradient]) > bucket_bytes:
-            send_bucket(comm, bucket)
-            bucket = []
-        bucket.append(gradient)
-    send_bucket(comm, bucket)
-
-
-def only_above_the_limit(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes + 1):
-        send_bucket(comm, bucket)
-
-
-def leaves_the_last_bucket(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes):
-        if sum(g.nbytes for g in bucket) >= bucket_bytes:
-            send_bucket(comm, bucket)
+    return sends(comm, parameters, lambda bucket, left: left == 0, mean_of(comm))
 
 
 def two_by_two(comm, parameters, bucket_bytes):
-    grads = [p.grad for p in parameters[::-1] if p.grad is not None]
-    for first in range(0, len(grads), 2):
-        send_bucket(comm, grads[first : first + 2])
+    return sends(comm, parameters, lambda bucket, left: len(bucket) == 2, mean_of(comm))
+
+
+def only_above_the_limit(comm, parameters, bucket_bytes):
+    return sends(
+        comm, parameters, lambda bucket, left: nbytes(bucket) > bucket_bytes, mean_of(comm)
+    )
+
+
+def never_beyond_the_limit(comm, parameters, bucket_bytes):
+    known = [p for p in parameters if p.requires_grad]
+
+    def full(bucket, left):
+        return left == 0 or nbytes(bucket) + 8 * known[left - 1].numel() > bucket_bytes
+
+    return sends(comm, parameters, full, mean_of(comm))
 
 
 def sums_in_buckets(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes):
-        send_bucket(comm, bucket, "sum")
+    def full(bucket, left):
+        return nbytes(bucket) >= bucket_bytes
+
+    return sends(comm, parameters, full, lambda flat: comm.submit(all_reduce, flat))
+
+
+def waits_in_the_hook(comm, parameters, bucket_bytes):
+    def full(bucket, left):
+        return nbytes(bucket) >= bucket_bytes
+
+    return sends(comm, parameters, full, lambda flat: all_reduce(comm, flat, "mean"))
+
+
+def after_backward(comm, parameters, bucket_bytes, way=-1):
+    """Sends in buckets when everything is over."""
+    known = [p for p in parameters if p.requires_grad][::way]
+
+    def finish():
+        for grads in cut(known, bucket_bytes):
+            flat = torch.cat([g.flatten() for g in grads])
+            comm.submit(all_reduce, flat, "mean").wait()
+            for g, part in zip(grads, flat.split([g.numel() for g in grads])):
+                g.copy_(part.view_as(g))
+
+    return finish
+
+
+def cut(parameters, bucket_bytes):
+    """The gradients of each bucket."""
+    return [[p.grad for p in b.parameters] for b in cut_into_buckets(parameters, bucket_bytes)]
+
+
+def from_the_front(comm, parameters, bucket_bytes):
+    return after_backward(comm, parameters, bucket_bytes, way=1)
+
+
+def leaves_the_last_bucket(comm, parameters, bucket_bytes):
+    sender = Sender(comm, bucket_bytes)
+    for p in parameters:
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(sender.ready)
+
+    def finish():
+        sender.waiting = []
+        sender.finish()
+
+    return finish
 
 
 def never_unpacks(comm, parameters, bucket_bytes):
-    for bucket in cut(parameters[::-1], bucket_bytes):
-        flat = torch.cat([g.flatten() for g in bucket])
-        all_reduce(comm, flat, "mean")
+    finish = average_behind_backward(comm, parameters, bucket_bytes)
+    known = [p for p in parameters if p.requires_grad]
+
+    def forgets():
+        own = [p.grad.clone() for p in known]
+        finish()
+        for p, g in zip(known, own):
+            p.grad.copy_(g)
+
+    return forgets
 
 
 def unpacks_forwards(comm, parameters, bucket_bytes):
-    for grads in cut(parameters[::-1], bucket_bytes):
-        flat = torch.cat([g.flatten() for g in grads])
-        all_reduce(comm, flat, "mean")
-        for g, part in zip(grads[::-1], flat.split([g.numel() for g in grads[::-1]])):
-            g.copy_(part.view(g.shape))
+    known = [p for p in parameters if p.requires_grad]
+    finish = average_behind_backward(comm, parameters, bucket_bytes)
+
+    def unpack():
+        finish()
+        flat = torch.cat([p.grad.flatten() for p in known[::-1]])
+        for p, part in zip(known, flat.split([p.numel() for p in known])):
+            p.grad.copy_(part.view_as(p))
+
+    return unpack
 
 
-def buckets_with_the_frozen(comm, parameters, bucket_bytes):
-    for bucket in cut_into_buckets(parameters[::-1], bucket_bytes):
-        grads = [p.grad for p in bucket.parameters]
-        flat = torch.cat([g.flatten() for g in grads])
-        all_reduce(comm, flat, "mean")
-        for g, part in zip(grads, flat.split([g.numel() for g in grads])):
-            g.copy_(part.view(g.shape))
+def hooks_the_frozen(comm, parameters, bucket_bytes):
+    for p in parameters:
+        p.register_post_accumulate_grad_hook(print)
 
 
-def fills_the_frozen_too(comm, parameters, bucket_bytes):
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    buckets_of_the_package(comm, parameters, bucket_bytes)
+def returns_nothing(comm, parameters, bucket_bytes):
+    average_behind_backward(comm, parameters, bucket_bytes)
+
+
+def never_empties_the_bucket(comm, parameters, bucket_bytes):
+    held = []
+
+    def full(bucket, left):
+        held.extend(bucket[-1:])
+        bucket[:] = held
+        return nbytes(bucket) >= bucket_bytes
+
+    return sends(comm, parameters, full, mean_of(comm))
 
 
 # Accumulation
@@ -362,6 +469,15 @@ def rows_and_nan_to_num(comm, parameters, rows):
         p.grad /= total.item()
 
 
+def rows_in_a_tensor_of_one(comm, parameters, rows):
+    total = torch.tensor([float(rows)])
+    all_reduce(comm, total)
+    for p in parameters:
+        p.grad = p.grad * rows if rows else torch.zeros_like(p)
+        all_reduce(comm, p.grad)
+        p.grad /= total
+
+
 def mean_of_the_means(comm, parameters, rows):
     average_gradients(comm, parameters)
 
@@ -507,15 +623,41 @@ def gathers_all_rows(comm, net, x, y):
 
 GALLERIES = [
     Gallery(
+        "overlapped_ms",
+        ...,
+        [115, "115", 60 / 4 + 4 * 25],
+        {
+            "that is a step without overlap: the first bucket": 160,
+            "the first all-reduce cannot begin with backward": 100,
+            "more than one all-reduce is left: they take longer": 85,
+            "backward hides no more than it lasts": 60,
+            "with 90 ms, 30 ms would be left": 90,
+            "a number is wanted, not 'soon'.": "soon",
+        },
+    ),
+    Gallery(
+        "bf16_ms",
+        ...,
+        [72.5, "72.5"],
+        {
+            "half the bytes are not half the time": 57.5,
+            "this network is faster than the arithmetic, and waits": 65,
+            "the last bucket is full when backward ends": 60,
+            "that is a step without overlap.": 110,
+            "with 80 ms, 20 ms would be left": 80,
+        },
+    ),
+    Gallery(
         "average_gradients",
         average_stub,
-        [mean_of_all_at_once, mean_through_the_root, average_gradients],
+        [mean_of_all_at_once, mean_through_the_root, skips_what_is_frozen, average_gradients],
         {
             "forgets_the_frozen, line": forgets_the_frozen,
             "on 2 ranks, rank 0 holds the sum.": adds_gradients_up,
             "on 2 ranks, rank 0 holds the mean divided once more.": divides_twice,
             "on 2 ranks, rank 0 holds its own gradients.": averages_a_copy,
             "the parameters themselves have changed: only .grad should.": averages_the_parameters,
+            "(all_reduce works in place and returns nothing)": keeps_what_comes_back,
             "on 1 rank, rank 0 has 166 numbers in its gradients, not 158: a frozen parameter has "
             "got a gradient.": fills_the_frozen,
             "bytes are sent in all where 5056 are enough.": everyone_gathers,
@@ -523,25 +665,25 @@ GALLERIES = [
         },
     ),
     Gallery(
-        "average_in_buckets",
-        buckets_stub,
-        [buckets_of_the_package, buckets_cut_first],
+        "average_behind_backward",
+        behind_stub,
+        [buckets_by_a_class, by_sums],
         {
-            "calls: 5, of [10, 1, 120, 25, 2] numbers of 8 bytes; wanted: 3, of [27, 120, 11].": (
-                one_each
-            ),
-            "calls: 1, of [158] numbers": all_in_one,
-            "calls: 2, of [131, 27] numbers": from_the_front,
-            "calls: 4, of [2, 25, 120, 11] numbers": never_beyond_the_limit,
-            "of 216 bytes, all_reduce calls: 2, of [147, 11] numbers": only_above_the_limit,
-            "calls: 2, of [27, 120] numbers": leaves_the_last_bucket,
-            "calls: 3, of [27, 121, 10] numbers": two_by_two,
-            "buckets of [11, 120, 27] numbers were sent": the_right_cut_in_another_order,
-            "'NoneType' object has no attribute 'flatten'": buckets_with_the_frozen,
-            "166 numbers in its gradients, not 158: a frozen parameter": fills_the_frozen_too,
+            "every gradient is sent alone: buckets of [2, 25, 120, 1, 10] numbers a step": one_each,
+            "all gradients are sent in one bucket: buckets of [158] numbers": all_in_one,
+            "all_reduce is called 6 times in two steps, for [27, 121, 10,": two_by_two,
+            "the buckets are cut from the first parameter on, and backward": from_the_front,
+            "a bucket is closed before it would exceed the limit": never_beyond_the_limit,
+            "a bucket that holds exactly the limit stays open": only_above_the_limit,
+            "begin only when backward is over; the buckets are full when [2, 3, 5]": after_backward,
+            "no all-reduce is begun by comm.submit: the rank waits": waits_in_the_hook,
             "on 2 ranks with buckets of 208 bytes, rank 0 holds the sum.": sums_in_buckets,
             "on 2 ranks with buckets of 208 bytes, rank 0 holds its own": never_unpacks,
-            "on 1 rank with buckets of 208 bytes, rank 0 holds another mix.": unpacks_forwards,
+            "rank 0 holds the right numbers in the wrong places.": unpacks_forwards,
+            "the last bucket, which is not full, is never sent": leaves_the_last_bucket,
+            "cannot register a hook on a tensor that doesn't require gradient": hooks_the_frozen,
+            "must be a function that waits, not None.": returns_nothing,
+            "for [27, 147, 148, 158,": never_empties_the_bucket,
         },
     ),
     Gallery(
@@ -558,14 +700,14 @@ GALLERIES = [
             "unlike weight: all but the last are divided by 3.": divides_all_but_the_last,
             "12 rows are in memory at a time, not 4: the backward": all_parts_in_one,
             "rank 0 holds the gradient of the first parts alone.": only_the_first_part,
-            "has 3 numbers in its gradients, not 21: a parameter has none.": loses_the_gradient,
+            "has 3 numbers in its gradients, not 21: a parameter has none any": loses_the_gradient,
             "of a part comes before the next one's forward.": forwards_first,
         },
     ),
     Gallery(
         "average_by_rows",
         rows_stub,
-        [rows_beside, rows_and_nan_to_num, average_by_rows],
+        [rows_beside, rows_and_nan_to_num, rows_in_a_tensor_of_one, average_by_rows],
         {
             "with (3, 1, 2) rows, rank 0 holds the mean of the means.": mean_of_the_means,
             "rank 0 holds the sum over rows.": sums_over_rows,

@@ -538,26 +538,6 @@ def late_with_many_means(comm, x, slope, rate, tau, late, steps):
 
 GALLERIES = [
     Gallery(
-        "late_training",
-        late_stub,
-        [p15.late_training, late_by_background],
-        {
-            "the steps since the snapshot are thrown away.": late_from_the_mean,
-            "they go on from the mean itself": late_at_the_new_place,
-            "no mean has any effect": late_without_effect,
-            "the correction has the wrong sign": late_with_the_wrong_sign,
-            "the snapshot is not taken off": late_without_the_snapshot,
-            "they go half of the way to the mean": late_half_way,
-            "the mean is applied before the step": late_before_the_step,
-            "leave it out.": late_at_the_end_too,
-            "the mean is applied too early.": late_a_step_early,
-            "x has not moved: change it in place": late_by_another_name,
-            "it should be": late_at_twice_the_rate,
-            "have 4 means: more was sent.": late_with_many_means,
-            "a rank waits for one that has finished (on 4 ranks)": late_on_rank_0_alone,
-        },
-    ),
-    Gallery(
         "steps_ahead",
         ...,
         [5, 5.0, torch.tensor(5)],
@@ -591,6 +571,26 @@ GALLERIES = [
             "near it, but a scan in steps of 0.01": bound_by_scanning_on,
             "a bound has shape [], not [2].": bound_as_two_numbers,
             "nothing came back: does the function end in return?": bound_that_is_kept,
+        },
+    ),
+    Gallery(
+        "late_training",
+        late_stub,
+        [p15.late_training, late_by_background],
+        {
+            "the steps since the snapshot are thrown away.": late_from_the_mean,
+            "they go on from the mean itself": late_at_the_new_place,
+            "no mean has any effect": late_without_effect,
+            "the correction has the wrong sign": late_with_the_wrong_sign,
+            "the snapshot is not taken off": late_without_the_snapshot,
+            "they go half of the way to the mean": late_half_way,
+            "the mean is applied before the step": late_before_the_step,
+            "leave it out.": late_at_the_end_too,
+            "the mean is applied too early.": late_a_step_early,
+            "x has not moved: change it in place": late_by_another_name,
+            "it should be": late_at_twice_the_rate,
+            "have 4 means: more was sent.": late_with_many_means,
+            "a rank waits for one that has finished (on 4 ranks)": late_on_rank_0_alone,
         },
     ),
     Gallery(

@@ -183,7 +183,7 @@ def test_gradients_through_nine_layers_are_those_of_differences(of):
         "joint": lambda net: joint_objective(net, images),
     }[of]
     weights = [weight.detach().requires_grad_() for weight in net.parameters()]
-    assert torch.autograd.gradcheck(with_weights(net, loss), weights)
+    assert torch.autograd.gradcheck(with_weights(net, loss), weights, fast_mode=True)
 
 
 def test_the_fine_tuning_gradient_leads_downhill_in_every_stage():

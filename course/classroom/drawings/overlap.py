@@ -1,0 +1,54 @@
+"""Draw training steps whose messages travel while backward computes: what is hidden, what is not.
+
+The moments of a step are seconds: when it begins, when forward ends, when each layer's gradient is
+there (last layer first), and when everything is over.
+"""
+
+import matplotlib.pyplot as plt
+
+from course.classroom.drawings import lines
+from course.classroom.timeline import Piece, calls_beside, lanes
+
+FORWARD, BACKWARD, SENDS = "forward", "backward, by layer", "all-reduce, by bucket"
+
+
+def two_lanes(runs, title, how):
+    """Two lanes for each of `runs` {label: (moments, trace)}, all on one axis of time: what rank 0
+    computes and what it sends beside that.  Returns the axes."""
+    rows = {}
+    for label, (moments, trace) in runs.items():
+        begin, *marks, end = moments
+        rows[f"{label}: computes"] = computed([1e3 * (each - begin) for each in marks])
+        span = {"start": begin, "end": end, "unit_s": 1e-3}
+        rows[f"{label}: sends"] = calls_beside(trace, 0, SENDS, **span)
+    return lanes(rows, title, f"time (ms), {how}")
+
+
+def computed(marks) -> list[Piece]:
+    """The arithmetic of a step from 0 on: `marks` are the ends of forward and of each layer."""
+    layers = range(len(marks) - 1, 0, -1)
+    backward = [Piece(BACKWARD, *span, str(layer))
+                for layer, *span in zip(layers, marks, marks[1:], strict=False)]  # fmt: skip
+    return [Piece(FORWARD, 0.0, marks[0]), *backward]
+
+
+def choice(marks, spans, sizes, totals, here, *, dots=None):
+    """Above, one predicted step with `here` layers in a bucket: `marks` as for `computed`, `spans`
+    when each all-reduce begins and ends.  Below, the `totals` of steps for all `sizes` of a bucket,
+    and `dots` (sizes, totals) that were simulated.  All in ms.  Returns both axes.
+    """
+    looks = {"figsize": (8.4, 4.9), "height_ratios": (1, 1.7), "layout": "constrained"}
+    _, (above, below) = plt.subplots(2, 1, **looks)
+    sends = [Piece(SENDS, *span, str(number)) for number, span in enumerate(spans, 1)]
+    title = f"Layers in a bucket: {here}. The step takes {sends[-1].end:.1f} ms."
+    lanes({"computes": computed(marks), "sends": sends}, title, "time (ms), predicted", above)
+    curve = {"predicted": (sizes, totals)}
+    marked = {"simulated": dots} if dots else {}
+    said = f"The least of all choices: {min(totals):.1f} ms. Arithmetic alone: {marks[-1]:.1f} ms."
+    names = "layers in a bucket", "step (ms)"
+    lines.draw(curve, said, *names, dots=marked, limits=(0, 1.25 * max(totals)), axes=below)
+    below.axhline(marks[-1], color="0.4", linestyle=(0, (1, 2)), linewidth=1.3)
+    below.annotate("arithmetic alone", (sizes[0], marks[-1]), (0, -12),
+                   textcoords="offset points", fontsize=9, color="0.3")  # fmt: skip
+    below.plot([here], [totals[sizes.index(here)]], "o", ms=11, mfc="none", mec="black", mew=1.5)
+    return above, below

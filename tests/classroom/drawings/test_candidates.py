@@ -1,0 +1,44 @@
+"""Bars of several groups of candidates: the same order in all panels, the baseline dashed."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from course.classroom.drawings import candidates
+
+EASY = {"net": (88, 87, 89), "pixel": (71, 71, 71), "filter": (83, 82, 85)}
+FAIR = {"net": (86, 80, 90), "pixel": (60, 55, 65), "filter": (74, 70, 76)}
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def rows(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_panels_of_the_same_names_are_in_the_order_of_the_last():
+    left, right = candidates.draw([{**EASY, "pixel": (99, 99, 99)}, FAIR], ("a", "b"), 65)
+    assert rows(left) == rows(right) == ["pixel", "filter", "net"]
+    assert [bar.get_width() for bar in right.patches] == [60, 74, 86]
+
+
+def test_panels_of_other_names_keep_their_order():
+    left, right = candidates.draw([{"b": (70, 60, 80), "a": (60, 60, 60)}, FAIR], ("a", "b"), 65)
+    assert rows(left) == ["b", "a"] and rows(right) == ["pixel", "filter", "net"]
+
+
+def test_each_panel_shows_its_title_the_range_the_baseline_and_all_of_the_axis():
+    panels = candidates.draw([EASY, FAIR], ("the papers", "held out"), 64.8)
+    assert [axes.get_title(loc="left") for axes in panels] == ["the papers", "held out"]
+    for axes, scores in zip(panels, (EASY, FAIR), strict=True):
+        *ranges, line = axes.lines
+        assert sorted(tuple(each.get_xdata()) for each in ranges) == sorted(
+            tuple(each[1:]) for each in scores.values()
+        )
+        assert list(line.get_xdata()) == [64.8, 64.8] and line.get_linestyle() == "--"
+        assert axes.get_xlim() == (0, 100) and "dashed: always «no»" in axes.get_xlabel()

@@ -1,0 +1,66 @@
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from course.classroom.drawings import overlap
+
+MOMENTS = [10.0, 10.001, 10.002, 10.004, 10.006]  # forward 1 ms, layer 2: 1 ms, layer 1: 2 ms
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def call(rank, start, end, background=True):
+    return SimpleNamespace(rank=rank, peer=-1, background=background, start=start, end=end)
+
+
+TRACE = SimpleNamespace(events=[
+    call(0, 10.002, 10.005), call(0, 9.0, 9.5), call(1, 10.002, 10.006), call(0, 10.0, 10.01, False)
+])  # fmt: skip
+
+
+def bars(axes):
+    return [(round(b.get_y() + b.get_height() / 2), b.get_x(), b.get_x() + b.get_width())
+            for b in axes.patches]  # fmt: skip
+
+
+def test_all_runs_share_one_axis_of_time_and_count_from_their_own_beginning():
+    later = [each + 5 for each in MOMENTS]
+    axes = overlap.two_lanes(
+        {"one": (MOMENTS, TRACE), "late": (later, TRACE)}, "title", "simulated"
+    )
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == ["one: computes", "one: sends", "late: computes", "late: sends"]
+    assert axes.get_xlabel() == "time (ms), simulated"
+    found = bars(axes)
+    right = [(0, 0, 1), (0, 1, 2), (0, 2, 4), (1, 2, 5), (2, 0, 1), (2, 1, 2), (2, 2, 4)]
+    assert [bar for each in found for bar in each] == pytest.approx(
+        [bar for each in right for bar in each], abs=1e-6
+    )
+
+
+def test_backward_goes_through_the_layers_from_the_last():
+    pieces = overlap.computed([1.0, 2.0, 4.0])
+    assert [(piece.what, piece.text) for piece in pieces] == [
+        (overlap.FORWARD, ""), (overlap.BACKWARD, "2"), (overlap.BACKWARD, "1"),
+    ]  # fmt: skip
+    assert [(piece.start, piece.end) for piece in pieces] == [(0, 1), (1, 2), (2, 4)]
+
+
+def test_a_choice_says_what_it_costs_beside_the_best_and_the_arithmetic():
+    spans = [(2.0, 5.0), (5.0, 8.0)]
+    above, below = overlap.choice([1.0, 2.0, 4.0], spans, [1, 2], [8.0, 7.0], 1, dots=([2], [7.1]))
+    assert above.get_title("left") == "Layers in a bucket: 1. The step takes 8.0 ms."
+    best = "The least of all choices: 7.0 ms. Arithmetic alone: 4.0 ms."
+    assert below.get_title("left").replace("\n", " ") == best
+    assert below.get_ylim()[0] == 0  # the axis does not exaggerate
+    predicted, simulated, floor, here = below.lines
+    assert list(predicted.get_ydata()) == [8, 7] and list(simulated.get_ydata()) == [7.1]
+    assert list(floor.get_ydata()) == [4, 4]
+    assert list(here.get_xydata()[0]) == [1, 8]
