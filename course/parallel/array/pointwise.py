@@ -93,8 +93,9 @@ def matmul(a, b):
     comm = arrays[0].comm
     for x in arrays:
         if any(len(cuts) > 2 for cuts in x.layout.cuts[-1 if x is a else -2 :]):
-            raise ValueError(f"rank {comm.rank}: {'columns of ' * (x is a)}matrices of {x.layout} "
-                             "are cut: redistribute() them along other axes, or gather()")  # fmt: skip
+            which = "columns of matrices" if x is a else "matrices"
+            raise ValueError(f"rank {comm.rank}: {which} of {x.layout} are cut: redistribute() "
+                             "them along other axes, or gather()")  # fmt: skip
     batch = broadcast([Layout(x.layout.cuts[:-2]) for x in arrays])
     rows = a.layout.cuts[-2] if isinstance(a, DistributedArray) else _uncut(a.shape[-2:-1])[0]
     whole = Layout((*batch.cuts, rows, *_uncut(a.shape[-1:])))

@@ -1,5 +1,7 @@
 """Sums, means and other shapes, of arrays and of the whole."""
 
+import functools
+
 import pytest
 import torch
 
@@ -45,7 +47,8 @@ def summed_up(comm, name, grid):
 @pytest.mark.parametrize("ranks", GRIDS)
 def test_sums_and_means_are_those_of_the_whole_on_every_rank(name, ranks):
     near = 1e-4 if name == "dtype" else 1e-12
-    for value, slope in run(summed_up, ranks, name, GRIDS[ranks], timeout=20):
+    for sums, _ in every_case(ranks):
+        value, slope = sums[name]
         assert value < near and slope < 1e-12
 
 
@@ -60,4 +63,16 @@ def shaped(comm, name, grid):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("ranks", GRIDS)
 def test_other_shapes_hold_the_same_numbers(name, ranks):
-    assert run(shaped, ranks, name, GRIDS[ranks], timeout=10) == [True] * ranks
+    assert all(shapes[name] for _, shapes in every_case(ranks))
+
+
+def cases(comm):
+    grid = GRIDS[comm.size]
+    return ({name: summed_up(comm, name, grid) for name in SUMS},
+            {name: shaped(comm, name, grid) for name in SHAPES})  # fmt: skip
+
+
+@functools.cache
+def every_case(ranks):
+    """Of all ranks, in one run."""
+    return run(cases, ranks, timeout=60)
