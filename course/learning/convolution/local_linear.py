@@ -76,7 +76,8 @@ class _Derivative(Function):
     def forward(ctx, wanted, first, second, shape, stride):
         ctx.save_for_backward(first, second)
         ctx.wanted, ctx.stride = wanted, stride
-        return DERIVATIVES[wanted](first, second, shape, stride)
+        compute = _on_meta(wanted) if first.is_meta else DERIVATIVES[wanted]
+        return compute(first, second, shape, stride)
 
     @staticmethod
     def backward(ctx, slope):
@@ -115,6 +116,21 @@ def _pixels(answers, weights, shape, stride):
         sent = answers[row, column].expand(len(seen), -1, -1)
         seen.baddbmm_(matrices[row, column, line], sent)
     return pixels
+
+
+def _on_meta(wanted):
+    """The same without values: one product of as many flop, of windows that lie apart."""
+
+    def shaped(first, second, shape, stride):
+        tensors = [first, second]
+        tensors.insert(wanted, first.new_empty(shape))
+        answers, weights, _ = tensors
+        a, w = answers.flatten(0, 1), weights.flatten(0, 1).flatten(2)
+        seen = first.new_empty(len(w), w.shape[2], a.shape[2])
+        torch.bmm(*((w, seen), (a, seen.mT), (w.mT, a))[wanted])
+        return tensors[wanted]
+
+    return shaped
 
 
 ANSWERS, WEIGHTS, PIXELS = range(3)

@@ -5,7 +5,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from course.parallel.array.layout import Layout
-from course.parallel.array.pieces import pieces
+from course.parallel.array.pieces import exchange
 
 
 class Fetch:
@@ -18,11 +18,8 @@ class Fetch:
     def __init__(self, comm, layout: Layout, regions, fill="zero"):
         self.comm, self.mine = comm, layout.box(comm.rank)
         self.region = regions[comm.rank]
-        wanted = pieces(layout, comm.rank, self.region, fill)
-        self.incoming = _by(wanted, lambda piece: piece.owner)
-        asked = (pieces(layout, rank, region, fill) for rank, region in enumerate(regions))
-        given = [piece for each in asked for piece in each if piece.owner == comm.rank]
-        self.outgoing = _by(given, lambda piece: piece.asker)
+        got, given = exchange(layout, tuple(regions), fill)
+        self.incoming, self.outgoing = got[comm.rank], given[comm.rank]
         self.handles, self.blocks, self.slope = [], {}, None
 
     def begin(self, local):
@@ -78,13 +75,6 @@ class Fetch:
             blocks = self.blocks[rank].split([p.source.size for p in wanted])
             yield from ((p, block.view(p.source.shape)) for p, block in zip(wanted, blocks))
         self.blocks = {}
-
-
-def _by(found, key) -> dict:
-    groups = {}
-    for piece in found:
-        groups.setdefault(key(piece), []).append(piece)
-    return groups
 
 
 class Begin(Function):

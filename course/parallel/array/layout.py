@@ -46,12 +46,11 @@ class Layout(NamedTuple):
 
     def box(self, rank: int) -> Box:
         """What a rank owns."""
-        places = zip(self.cuts, self.place(rank))
-        return Box.of(*((cuts[at], cuts[at + 1]) for cuts, at in places))
+        return _boxes(self)[rank]
 
     def boxes(self) -> list[Box]:
         """What every rank owns."""
-        return [self.box(rank) for rank in range(self.ranks)]
+        return list(_boxes(self))
 
     def with_axis(self, axis: int, cuts) -> "Layout":
         """The same with other cuts of one axis, into as many parts."""
@@ -60,6 +59,13 @@ class Layout(NamedTuple):
     def __str__(self):
         shape, grid = (" x ".join(map(str, each)) for each in (self.shape, self.grid))
         return f"{shape} cut {grid}"
+
+
+@functools.lru_cache(1024)
+def _boxes(layout) -> list:
+    """Of all ranks: the last axis is the fastest, as ranks count."""
+    parts = (itertools.pairwise(cuts) for cuts in layout.cuts)
+    return [Box.of(*intervals) for intervals in itertools.product(*parts)]
 
 
 def evenly(shape, grid) -> Layout:

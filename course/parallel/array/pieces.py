@@ -73,18 +73,32 @@ def _shown_at(run, a, b) -> tuple:
     return run.at + offset, run.at + offset + b - a
 
 
+@functools.lru_cache(256)
+def exchange(layout: Layout, regions: tuple, fill: str) -> tuple:
+    """Of every rank {owner: pieces that it gets}, and of every rank {asker: pieces that it gives}.
+
+    All ranks need the same plan, and a program asks for it again at every step: it is kept.
+    """
+    got, given = ([{} for _ in regions] for _ in range(2))
+    for asker, region in enumerate(regions):
+        for piece in pieces(layout, asker, region, fill):
+            got[asker].setdefault(piece.owner, []).append(piece)
+            given[piece.owner].setdefault(asker, []).append(piece)
+    return got, given
+
+
 def cost(layout: Layout, regions, fill="zero") -> list:
     """(elements sent, elements received, messages sent) of every rank, of a fetch; its adjoint
     sends as much the other way.  What a rank has itself does not travel."""
-    sent, got, pairs = ([0] * layout.ranks for _ in range(3))
-    for rank, region in enumerate(regions):
-        travelling = [p for p in pieces(layout, rank, region, fill) if p.owner != rank]
-        for piece in travelling:
-            sent[piece.owner] += piece.source.size
-            got[rank] += piece.source.size
-        for owner in {piece.owner for piece in travelling}:
-            pairs[owner] += 1
-    return list(zip(sent, got, pairs))
+    return [
+        (_travelling(given, rank), _travelling(got, rank), len(given.keys() - {rank}))
+        for rank, (got, given) in enumerate(zip(*exchange(layout, tuple(regions), fill)))
+    ]
+
+
+def _travelling(pieces_by_rank, rank) -> int:
+    others = (found for other, found in pieces_by_rank.items() if other != rank)
+    return sum(piece.source.size for found in others for piece in found)
 
 
 def check_regions(layout, regions, fill, rank):

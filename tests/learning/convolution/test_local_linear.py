@@ -13,6 +13,7 @@ from course.learning.convolution.local_linear import (
     local_linear_transposed,
     windows,
 )
+from tests.worlds.simulator.test_op_counter import counted
 
 # channels, (height, width), field, stride, maps, block
 GEOMETRIES = [
@@ -260,3 +261,25 @@ X, W = drawn(2, 2, 5, 5), drawn(3, 3, 4, 3, 3, 2)
 def test_what_cannot_be_done_is_said(wrong, message):
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+def charged(geometry, device):
+    """Flop of the answers, of both gradients and of the transpose, and their shapes."""
+    channels, size, _, stride, _, block = geometry
+    x = drawn(3, channels, *size).to(device).requires_grad_()
+    weights = weights_for(geometry).to(device).requires_grad_()
+
+    def all_of_it():
+        z = local_linear(x, weights, stride=stride, block=block)
+        back = local_linear_transposed(z, weights, size, stride=stride, block=block)
+        return [tuple(t.shape) for t in (z, *grad(z.sum(), [x, weights]), back)]
+
+    charges, shapes = counted(all_of_it)
+    return sum(flops for _, flops, _ in charges), shapes
+
+
+@every_geometry
+def test_without_values_as_many_flop_are_charged_for_as_many_numbers(geometry):
+    weights = weights_for(geometry).numel()
+    assert charged(geometry, "meta") == charged(geometry, "cpu")
+    assert charged(geometry, "cpu")[0] == 4 * 2 * 3 * weights  # two flop a weight and image, each
