@@ -6,6 +6,7 @@ import torch
 
 from course.parallel.array.distributed_array import DistributedArray, implements
 from course.parallel.array.layout import Layout
+from course.parallel.array.pointwise import part_of
 from course.parallel.array.replicated import summed
 
 
@@ -89,6 +90,21 @@ def unflatten(x, dim, sizes):
     rest = tuple((0, size) for size in sizes[1:])
     layout = Layout((*x.layout.cuts[:dim], cuts, *rest, *x.layout.cuts[dim + 1 :]))
     return DistributedArray(x.comm, local, layout)
+
+
+@implements(torch.cat)
+def cat(tensors, dim=0):
+    """Arrays one behind the other along an axis that is not cut; they are cut as the first is."""
+    first = next(x for x in tensors if isinstance(x, DistributedArray))
+    axis = dim % first.ndim
+    if first.layout.grid[axis] > 1:
+        raise ValueError(f"rank {first.comm.rank}: along axis {axis}, which is cut, of "
+                         f"{first.layout} nothing can be joined: redistribute() it")  # fmt: skip
+    lengths = [x.shape[axis] for x in tensors]
+    layouts = [first.layout.with_axis(axis, (0, length)) for length in lengths]
+    local = [part_of(x, *each, first.comm) for x, *each in zip(tensors, layouts)]
+    return DistributedArray(first.comm, torch.cat(local, axis),
+                            first.layout.with_axis(axis, (0, sum(lengths))))  # fmt: skip
 
 
 def _axes(x, dim) -> tuple:
