@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.nn.functional import conv2d, conv_transpose2d
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from course.learning.convolution.local_linear import (
     disjoint,
@@ -13,6 +11,7 @@ from course.learning.convolution.local_linear import (
     local_linear_transposed,
     windows,
 )
+from tests.largest import Largest
 from tests.worlds.simulator.test_op_counter import counted
 
 # channels, (height, width), field, stride, maps, block
@@ -182,20 +181,6 @@ def test_a_nan_spoils_the_answers_that_see_it_and_no_other():
     x[1, 0, 0, 5] = torch.nan
     spoiled = local_linear(x, weights).isnan().nonzero().tolist()
     assert spoiled == [[1, 0, 0, 3]]
-
-
-class Largest(TorchDispatchMode):
-    """The largest block of memory, in numbers, that any operation returned."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        returned = function(*args, **(kwargs or {}))
-        for each in tree_leaves(returned):
-            if isinstance(each, torch.Tensor):
-                size = each.untyped_storage().nbytes() // each.element_size()
-                self.numbers = max(self.numbers, size)
-        return returned
 
 
 def test_nothing_inside_is_larger_than_input_weights_and_answers():
