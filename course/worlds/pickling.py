@@ -1,5 +1,7 @@
 """What travels between the notebook and its ranks: functions, results, failures."""
 
+import copyreg
+import importlib
 import inspect
 import io
 import os
@@ -8,6 +10,7 @@ import traceback
 from typing import NamedTuple
 
 import cloudpickle
+import torch
 
 from course.comm import errors
 from course.comm.errors import CommError, CommMismatch, CommTimeout, PeerLost
@@ -18,6 +21,11 @@ RANK = os.path.join(WORLDS, "local", "rank.py")
 OURS = WORLDS + os.sep, os.path.dirname(errors.__file__) + os.sep
 SENTENCE_CHARACTERS, TRACEBACK_CHARACTERS = 2_000, 20_000  # that are shown
 CONSEQUENCES = (CommMismatch, CommTimeout, PeerLost)  # the further back, the likelier of another
+
+# `classes` and `ops` are common names.  To a function that uses one of them and torch, cloudpickle
+# adds torch.classes or torch.ops, which are modules of types that it does not know.
+for module in (torch.classes, torch.ops):
+    copyreg.pickle(type(module), lambda module: (importlib.import_module, (module.__name__,)))
 
 
 class Failure(NamedTuple):

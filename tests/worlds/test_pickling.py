@@ -112,6 +112,14 @@ def test_a_call_is_packed_by_value():
     assert fn(None, *args).tolist() == [2, 2] and kwargs == {"k": 3}
 
 
+classes = ops = 3
+
+
+def test_names_that_torch_has_for_strange_modules_are_names_like_others():
+    fn, *_ = unpack(pack(lambda: (torch.tensor(classes) + ops).item(), (), {}))
+    assert fn() == 6
+
+
 def test_causes_come_before_consequences():
     errors = [PeerLost("d"), CommTimeout("c"), CommMismatch("b"), SystemExit("a"), KeyError("a")]
     failures = [Failure.of(0, error) for error in errors]

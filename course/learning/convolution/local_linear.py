@@ -9,6 +9,7 @@ import itertools
 
 import torch
 from torch.autograd import Function
+from torch.overrides import handle_torch_function, has_torch_function
 
 
 def windows(size, field, stride=1):
@@ -33,9 +34,13 @@ def local_linear(x, weights, *, stride=1, block=1):
     axis of the result's memory, as it is inside: a layer that follows need not turn it around.
     Raises ValueError for what does not fit. Source: Coates et al. 2013.
     """
+    if has_torch_function((x, weights)):  # what is not a tensor knows itself what this is for it
+        return handle_torch_function(
+            local_linear, (x, weights), x, weights, stride=stride, block=block
+        )
     _check_weights(weights, block)
     check_input(x, weights.shape[5], weights.dtype)
-    _check_windows(weights, x.shape[2:], stride)
+    check_windows(weights, x.shape[2:], stride)
     pixels, shape = _batch_last(x).flatten(1, 2), (*weights.shape[:3], len(x))
     answers = _Derivative.apply(ANSWERS, weights.flatten(4), pixels, shape, stride)
     return _as_maps(answers, block)
@@ -50,7 +55,7 @@ def local_linear_transposed(z, weights, size, *, stride=1, block=1):
     _check_weights(weights, block)
     rows, columns, outputs, _, _, channels = weights.shape
     check_input(z, outputs // block**2, weights.dtype, (rows * block, columns * block))
-    _check_windows(weights, size, stride)
+    check_windows(weights, size, stride)
     shape = (size[0], size[1] * channels, len(z))
     answers = _as_answers(z, block)
     pixels = _Derivative.apply(PIXELS, answers, weights.flatten(4), shape, stride)
@@ -71,7 +76,8 @@ class _Derivative(Function):
     def forward(ctx, wanted, first, second, shape, stride):
         ctx.save_for_backward(first, second)
         ctx.wanted, ctx.stride = wanted, stride
-        return DERIVATIVES[wanted](first, second, shape, stride)
+        compute = _on_meta(wanted) if first.is_meta else DERIVATIVES[wanted]
+        return compute(first, second, shape, stride)
 
     @staticmethod
     def backward(ctx, slope):
@@ -110,6 +116,22 @@ def _pixels(answers, weights, shape, stride):
         sent = answers[row, column].expand(len(seen), -1, -1)
         seen.baddbmm_(matrices[row, column, line], sent)
     return pixels
+
+
+def _on_meta(wanted):
+    """The same without values: one product of as many flop, of windows that lie apart."""
+
+    def shaped(first, second, shape, stride):
+        tensors = [first, second]
+        tensors.insert(wanted, first.new_empty(shape))
+        rows, columns, outputs, batch = tensors[0].shape
+        seen_by_one = tensors[1].shape[3:].numel()
+        shapes = (outputs, batch), (outputs, seen_by_one), (seen_by_one, batch)
+        a, w, seen = (first.new_empty(rows * columns, *each) for each in shapes)
+        torch.bmm(*((w, seen), (a, seen.mT), (w.mT, a))[wanted])
+        return tensors[wanted]
+
+    return shaped
 
 
 ANSWERS, WEIGHTS, PIXELS = range(3)
@@ -191,7 +213,8 @@ def _check_weights(weights, block):
         )
 
 
-def _check_windows(weights, size, stride):
+def check_windows(weights, size, stride):
+    """Raises ValueError unless `size` (height, width) has as many windows as there are weights."""
     fitting = tuple(windows(length, weights.shape[3], stride) for length in size)
     if fitting != tuple(weights.shape[:2]):
         raise ValueError(

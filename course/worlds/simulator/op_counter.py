@@ -75,10 +75,16 @@ def _kind(func) -> OpKind:
         name=name,
         free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
         random=torch.Tag.nondeterministic_seeded in tags,
-        formula=flop_registry.get(func.overloadpacket),
+        formula=flop_registry.get(_not_in_place(func.overloadpacket)),
         first_read=int(name in OVERWRITING),
         skip_on_meta=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
     )
+
+
+def _not_in_place(packet):
+    """The operation that torch has a formula for: `baddbmm` for `baddbmm_`."""
+    name = packet.__name__
+    return getattr(torch.ops.aten, name[:-1], packet) if name.endswith("_") else packet
 
 
 def _all_alike(args) -> bool:

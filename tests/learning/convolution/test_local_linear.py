@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.nn.functional import conv2d, conv_transpose2d
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from course.learning.convolution.local_linear import (
     disjoint,
@@ -13,6 +11,8 @@ from course.learning.convolution.local_linear import (
     local_linear_transposed,
     windows,
 )
+from tests.largest import Largest
+from tests.worlds.simulator.test_op_counter import counted
 
 # channels, (height, width), field, stride, maps, block
 GEOMETRIES = [
@@ -183,20 +183,6 @@ def test_a_nan_spoils_the_answers_that_see_it_and_no_other():
     assert spoiled == [[1, 0, 0, 3]]
 
 
-class Largest(TorchDispatchMode):
-    """The largest block of memory, in numbers, that any operation returned."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        returned = function(*args, **(kwargs or {}))
-        for each in tree_leaves(returned):
-            if isinstance(each, torch.Tensor):
-                size = each.untyped_storage().nbytes() // each.element_size()
-                self.numbers = max(self.numbers, size)
-        return returned
-
-
 def test_nothing_inside_is_larger_than_input_weights_and_answers():
     x, weights = drawn(40, 2, 12, 14).requires_grad_(), drawn(7, 9, 4, 6, 6, 2).requires_grad_()
 
@@ -260,3 +246,25 @@ X, W = drawn(2, 2, 5, 5), drawn(3, 3, 4, 3, 3, 2)
 def test_what_cannot_be_done_is_said(wrong, message):
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+def charged(geometry, device):
+    """Flop of the answers, of both gradients and of the transpose, and their shapes."""
+    channels, size, _, stride, _, block = geometry
+    x = drawn(3, channels, *size).to(device).requires_grad_()
+    weights = weights_for(geometry).to(device).requires_grad_()
+
+    def all_of_it():
+        z = local_linear(x, weights, stride=stride, block=block)
+        back = local_linear_transposed(z, weights, size, stride=stride, block=block)
+        return [tuple(t.shape) for t in (z, *grad(z.sum(), [x, weights]), back)]
+
+    charges, shapes = counted(all_of_it)
+    return sum(flops for _, flops, _ in charges), shapes
+
+
+@every_geometry
+def test_without_values_as_many_flop_are_charged_for_as_many_numbers(geometry):
+    weights = weights_for(geometry).numel()
+    assert charged(geometry, "meta") == charged(geometry, "cpu")
+    assert charged(geometry, "cpu")[0] == 4 * 2 * 3 * weights  # two flop a weight and image, each

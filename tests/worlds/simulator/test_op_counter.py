@@ -39,6 +39,13 @@ def test_a_product_costs_two_flops_for_each_pair_and_its_three_matrices():
     assert counted(lambda: a @ b)[0] == [("mm", 2 * 3 * 4 * 5, 4 * (12 + 20 + 15))]
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_product_that_is_added_in_place_costs_what_it_costs_elsewhere(device):
+    whole, a, b = (torch.empty(2, *shape, device=device) for shape in ((3, 5), (3, 4), (4, 5)))
+    charges, _ = counted(lambda: whole.baddbmm_(a, b))
+    assert [(name, flops) for name, flops, _ in charges] == [("baddbmm_", 2 * 2 * 3 * 4 * 5)]
+
+
 @pytest.mark.parametrize(
     ("call", "charge"),
     [

@@ -1,0 +1,66 @@
+"""Norms of arrays, by the statistics of the whole array: as on one process, or of each part."""
+
+from torch.nn import functional
+
+from course.parallel.array.distributed_array import DistributedArray, implements
+from course.parallel.array.replicated import copied
+
+
+@implements(functional.batch_norm)
+def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
+               eps=1e-5):  # fmt: skip
+    """`batch_norm` by mean and variance over the batch and all places of all ranks.
+
+    Cost in training: two all-reduces of a number a channel, and as much on the way back.
+    """
+    axes = (0, *range(2, x.ndim))
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    if not training:
+        middle, spread = running_mean.view(shape), running_var.view(shape)
+    else:
+        middle = x.mean(axes, keepdim=True)
+        spread = (x - middle).square().mean(axes, keepdim=True)
+        if running_mean is not None:
+            count = x.numel() / x.shape[1]
+            _follow(running_mean, middle, momentum)
+            _follow(running_var, spread * (count / (count - 1)), momentum)
+    y = (x - middle) * (spread + eps).rsqrt()
+    y = y if weight is None else y * weight.view(shape)
+    return y if bias is None else y + bias.view(shape)
+
+
+def _follow(running, now, momentum):
+    """A running mean takes a step towards what is found now."""
+    running.mul_(1 - momentum).add_(now.detach().view(-1), alpha=momentum)
+
+
+def local_batch_norm(x, running_mean, running_var, weight=None, bias=None, training=False,
+                     momentum=0.1, eps=1e-5):  # fmt: skip
+    """`batch_norm` by the mean and variance of each rank's part: nothing is sent there, and the
+    result depends on the cut."""
+    mine = [None if each is None else copied(x.comm, each) for each in (weight, bias)]
+    local = functional.batch_norm(
+        x.local, running_mean, running_var, *mine, training, momentum, eps
+    )
+    return DistributedArray(x.comm, local, x.layout)
+
+
+@implements(functional.group_norm)
+def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
+    """`group_norm` by mean and variance over all places of all ranks, for each sample and group;
+    the batch is not cut.  Cost: as `batch_norm`."""
+    grouped = x.unflatten(1, (num_groups, -1))
+    axes = tuple(range(2, grouped.ndim))
+    middle = grouped.mean(axes, keepdim=True)
+    spread = (grouped - middle).square().mean(axes, keepdim=True)
+    y = ((grouped - middle) * (spread + eps).rsqrt()).flatten(1, 2)
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    y = y if weight is None else y * weight.view(shape)
+    return y if bias is None else y + bias.view(shape)
+
+
+@implements(functional.linear)
+def linear(x, weight, bias=None):
+    """A linear layer along the last axis, which is not cut, at each place of an array."""
+    y = x @ weight.mT
+    return y if bias is None else y + bias

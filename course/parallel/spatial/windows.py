@@ -1,0 +1,214 @@
+"""Whatever looks at an image through windows: which part each rank needs, and what it can compute
+while that is under way.
+
+    this rank's outputs        interior: windows that lie in its own part alone
+    +--------------------+     border: the rest, in slabs, when the fetch is over
+    |  b b b b b b b b   |
+    |  b i i i i i i b   |
+    |  b i i i i i i b   |
+    |  b b b b b b b b   |
+    +--------------------+
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd import Function
+
+from course.parallel.array.boxes import Box
+from course.parallel.array.layout import Layout
+
+
+class Window(NamedTuple):
+    """Windows along an axis: `kernel` places that are `dilation` apart, a window every `stride`,
+    the first of them `before` places ahead of the axis, the last at most `after` behind it; with
+    `whole` False another one may reach farther, if it begins on the axis or ahead of it."""
+
+    kernel: int
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+    whole: bool = True
+
+    @property
+    def reach(self) -> int:
+        """From the first place of a window to its last."""
+        return self.dilation * (self.kernel - 1)
+
+    def count(self, length: int) -> int:
+        """How many windows an axis of `length` has.  Raises ValueError for none."""
+        room = length + self.before + self.after - self.reach - 1
+        if room < 0:
+            raise ValueError(f"a window that reaches over {self.reach + 1} places does not fit on "
+                             f"an axis of {length + self.before + self.after}")  # fmt: skip
+        if self.whole:
+            return room // self.stride + 1
+        count = -(-room // self.stride) + 1
+        return count - ((count - 1) * self.stride >= length + self.before)
+
+    def needs(self, start: int, stop: int) -> tuple:
+        """What the windows `start` to `stop` see: no restriction beside what serial torch has."""
+        first = start * self.stride - self.before
+        return first, (stop - 1) * self.stride - self.before + self.reach + 1
+
+    def cuts(self, cuts) -> tuple:
+        """Windows belong to the rank that owns their middle."""
+        count = self.count(cuts[-1])
+        middles = (-(-(2 * (cut + self.before) - self.reach) // (2 * self.stride)) for cut in cuts)
+        return (0, *(min(max(each, 0), count) for each in list(middles)[1:-1]), count)
+
+    def inside(self, low: int, high: int) -> tuple:
+        """Which windows see nothing but the places `low` to `high`."""
+        first = -(-(low + self.before) // self.stride)
+        stop = (high - 1 - self.reach + self.before) // self.stride + 1
+        return first, max(first, stop)
+
+
+class View:
+    """One rank's look at an array through `windows` [its last axes]: `box`, the windows that are
+    its own, `mine`, the places that it owns, and which places it needs for any windows.
+
+    With `clipped` nothing beyond the array's edges is seen.
+    """
+
+    def __init__(self, x, windows, layout, clipped):
+        self.windows, self.front = windows, x.ndim - len(windows)
+        self.edges = Box.whole(x.shape[self.front :]) if clipped else None
+        self.mine, self.box = (self._behind(each.box(x.comm.rank)) for each in (x.layout, layout))
+
+    def _behind(self, box) -> Box:
+        return Box(*(side[self.front :] for side in box))
+
+    def sees(self, box) -> Box:
+        """The places that the windows `box` see."""
+        if not box.size:
+            return Box(self.mine.starts, self.mine.starts)
+        needs = (window.needs(*each) for window, each in zip(self.windows, box.intervals))
+        seen = Box.of(*needs)
+        return seen if self.edges is None else seen.meet(self.edges)
+
+    def region(self, box) -> Box:
+        """What is to be fetched for the answers `box`, whole along the first axes."""
+        behind = self._behind(box)
+        seen = self.sees(behind) if behind.size else Box.whole((0,) * len(self.windows))
+        return Box(box.starts[: self.front] + seen.starts, box.stops[: self.front] + seen.stops)
+
+    def interior(self) -> Box:
+        """The windows that see nothing but this rank's own places."""
+        both = zip(self.windows, self.mine.intervals, self.box.intervals)
+        return Box.of(*(_clipped(window.inside(*own), wanted) for window, own, wanted in both))
+
+    def boxes(self) -> list[Box]:
+        """The windows that are computed together: the interior first, then the slabs around it."""
+        inner = self.interior()
+        if not inner.size or inner == self.box:
+            return [self.box]
+        return [inner, *(slab for _, *both in slabs(inner, self.box) for slab in both if slab.size)]
+
+    def cut_out(self, held, holds, box):
+        """What the windows `box` see, out of `held` [..., *holds]."""
+        return held[(..., *self.sees(box).within(holds))]
+
+
+def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prepare=None):
+    """The local result, and the layout, of looking at an array through `windows` [its last axes].
+
+    `compute(seen, box)` gives the answers [batch, maps, *windows in box] of the windows `box`, of
+    what they see: padded already, or `clipped` at the array's edges.  Windows are cut where `cuts`
+    [an axis each] says, or else belong to the rank that owns their middle.  Interior windows are
+    computed while borders travel, in the backward pass as well.  `prepare(boxes)`, if given, is
+    told first for which boxes `compute` will be called.
+    """
+    front = x.ndim - len(windows)
+    if x.layout.grid[1] > 1:
+        raise ValueError(f"rank {x.comm.rank}: a window sees all channels: axis 1 of {x.layout} "
+                         "is cut; redistribute() it along the others")  # fmt: skip
+    cuts = cuts or tuple(w.cuts(each) for w, each in zip(windows, x.layout.cuts[front:]))
+    layout = Layout((*x.layout.cuts[:front], *cuts))
+    view = View(x, windows, layout, clipped)
+    regions = [view.region(box) for box in layout.boxes()]
+    alone = all(_covers(own, region) for own, region in zip(x.layout.boxes(), regions))
+    if prepare:
+        prepare([view.box] if alone else view.boxes())
+    if alone:
+        return compute(view.cut_out(x.local, view.mine, view.box), view.box), layout
+    return _in_parts(view, x.local, x.begin_fetch(regions, fill), compute), layout
+
+
+def _in_parts(view, local, pending, compute):
+    """The interior from this rank's own part, then the borders from what has come."""
+    inner, box = view.interior(), view.box
+    done = compute(view.cut_out(local, view.mine, inner), inner) if inner.size else None
+    region, holds = pending.wait(), view.sees(box)
+
+    def border(slab):
+        return compute(view.cut_out(region, holds, slab), slab)
+
+    if done is None:
+        return border(box)
+    if inner == box:  # what this rank has not asked for, others may have
+        return _Tied.apply(done, region)
+    return _framed(done, inner, box, border, view.front)
+
+
+class _Tied(Function):
+    """`answers`, which hang on `region` too, though they need none of it: the way back of a fetch
+    is a call of all ranks."""
+
+    @staticmethod
+    def forward(ctx, answers, region):
+        ctx.save_for_backward(region)
+        return answers.view_as(answers)
+
+    @staticmethod
+    def backward(ctx, slope):
+        (region,) = ctx.saved_tensors
+        return slope, torch.zeros_like(region)
+
+
+def _framed(done, inner, box, border, front):
+    """`done`, the answers of the windows `inner`, with those around it, up to `box`."""
+    for axis, *around in slabs(inner, box):
+        low, high = ([border(slab)] if slab.size else [] for slab in around)
+        done = torch.cat([*low, done, *high], front + axis) if low or high else done
+    return done
+
+
+def slabs(inner, box):
+    """(axis, the slab before `inner`, the slab behind it), which grows by both, up to `box`."""
+    for axis in reversed(range(len(box.starts))):
+        low, high = inner.intervals[axis]
+        yield (
+            axis,
+            _with(inner, axis, box.starts[axis], low),
+            _with(inner, axis, high, box.stops[axis]),
+        )
+        inner = _with(inner, axis, *box.intervals[axis])
+
+
+def _with(box, axis, start, stop) -> Box:
+    intervals = box.intervals
+    intervals[axis] = (start, max(start, stop))
+    return Box.of(*intervals)
+
+
+def nothing(shape, *used):
+    """Answers of no window, which come from `used` all the same: a rank without an output takes
+    part in the backward pass."""
+    return sum(x.sum() for x in used if x is not None).mul(0).expand(shape)
+
+
+def each_axis(value, axes) -> tuple:
+    """One number for every axis, as torch's options have it."""
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
+    return values * axes if len(values) == 1 else values
+
+
+def _covers(own, region) -> bool:
+    return not region.size or region.meet(own) == region
+
+
+def _clipped(inside, wanted) -> tuple:
+    low = min(max(inside[0], wanted[0]), wanted[1])
+    return low, max(low, min(inside[1], wanted[1]))

@@ -1,0 +1,79 @@
+"""Norms of arrays: values, slopes and running statistics are those of the whole."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+from course.parallel.array import DistributedArray, part
+from course.parallel.spatial.norms import local_batch_norm
+from course.worlds import run
+from tests.parallel.array.test_fetch import drawn
+
+LAYERS = {
+    "batch": lambda: nn.BatchNorm2d(4, momentum=0.3),
+    "batch, plain": lambda: nn.BatchNorm2d(4, affine=False, track_running_stats=False),
+    "group": lambda: nn.GroupNorm(2, 4),
+    "linear": lambda: nn.Sequential(nn.Flatten(3), nn.Linear(6, 3)),
+}
+GRIDS = {1: (1, 1, 1, 1), 2: (1, 1, 2, 1), 3: (1, 1, 3, 1), 4: (2, 1, 2, 1)}
+
+
+def compared(comm, name, grid):
+    """Five uses with changing data, and one in evaluation: the largest errors of all of it."""
+    torch.manual_seed(0)
+    whole = LAYERS[name]().double()
+    for p in whole.parameters():
+        nn.init.normal_(p)
+    mine, errors = copy.deepcopy(whole), []
+    for use in range(6):
+        for each in (whole, mine):
+            each.train(use < 5)
+            each.zero_grad()
+        x = drawn(4, 4, 5, 6, seed=use).requires_grad_()
+        array = part(comm, x.detach(), grid)
+        array.local.requires_grad_()
+        expected, found = whole(x), mine(array)
+        factor = drawn(*expected.shape, seed=9)
+        (expected * factor).sum().backward()
+        (found * factor).sum().backward()
+        back = DistributedArray(comm, array.local.grad, array.layout).gather()
+        errors += [found.gather() - expected, back - x.grad]
+        errors += [a.grad - b.grad for a, b in zip(mine.parameters(), whole.parameters())]
+        errors += [(a - b).double() for a, b in zip(mine.buffers(), whole.buffers())
+                   if a.is_floating_point()]  # fmt: skip
+    return max(float(each.detach().abs().max()) for each in errors)
+
+
+def every_norm(comm):
+    grids = {"group": (1, 1, comm.size, 1)}
+    return {name: compared(comm, name, grids.get(name, GRIDS[comm.size])) for name in LAYERS}
+
+
+@functools.cache
+def errors(ranks):
+    """Of all norms, in one run."""
+    return run(every_norm, ranks, timeout=60)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("ranks", GRIDS)
+def test_norms_are_those_of_the_whole(ranks, name):
+    assert max(each[name] for each in errors(ranks)) < 1e-11
+
+
+def of_each_part(comm):
+    x = drawn(2, 3, 6, 4)
+    array, weight = part(comm, x, (1, 1, comm.size, 1)), torch.ones(3).double().requires_grad_()
+    before = comm.meter.sent_messages
+    found = local_batch_norm(array, None, None, weight, None, training=True)
+    silent = comm.meter.sent_messages == before
+    own = torch.nn.functional.batch_norm(array.local, None, None, training=True)
+    found.sum().backward()
+    return silent, torch.allclose(found.local.detach(), own), weight.grad.shape == (3,)
+
+
+def test_local_statistics_send_nothing():
+    assert run(of_each_part, 2, timeout=5) == [(True, True, True)] * 2
