@@ -21,7 +21,7 @@ def slider(label, low, high, start, step=None):
     kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
     return kind(
         start, min=low, max=high, step=step or (1 if whole else (high - low) / 100),
-        description=label, style={"description_width": "10em"}, layout={"width": "36em"},
+        description=label, style={"description_width": "12em"}, layout={"width": "38em"},
     )  # fmt: skip
 
 

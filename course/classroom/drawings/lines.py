@@ -61,10 +61,11 @@ def _name(axes, ends):
     """Write names beside the ends, the upper ones a little higher where two would meet."""
     axes.get_xlim(), axes.get_ylim()  # both ranges are known from here on
     to_share = axes.transData + axes.transAxes.inverted()
+    over = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     looks = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9}
     placed = []
     for name, x, y, colour in sorted(ends, key=lambda end: to_share.transform(end[1:3])[1]):
         across, up = to_share.transform((x, y))
         up = max([up, *(top for place, top in placed if abs(place - across) < NEAR)])
-        axes.annotate(name, (across, up), (6, -3), color=colour, **looks)
+        axes.annotate(name, (across, up), (6, -3), color=colour, bbox=over, **looks)
         placed.append((across, up + APART * (1 + name.count("\n"))))
