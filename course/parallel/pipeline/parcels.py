@@ -1,0 +1,118 @@
+"""What a stage gives as tensors and a text: structures of tuples, lists and dictionaries whose
+leaves are tensors, numbers, texts and None."""
+
+import json
+from typing import NamedTuple
+
+import torch
+
+from course.comm.tensors import CODES, DTYPES
+
+
+class Parcel(NamedTuple):
+    """`text` says how the `tensors` were put together, and of each its dtype, shape, and whether
+    its gradient is wanted."""
+
+    text: str
+    tensors: list
+
+    @property
+    def differentiable(self) -> list[bool]:
+        """Of each tensor, whether its gradient is wanted."""
+        return [wanted for _, _, wanted in _described(json.loads(self.text))]
+
+
+def pack(value, who: str) -> Parcel:
+    """The parcel of what `who` gives, its tensors cut off from their graph.
+
+    Raises ValueError for a thing that no message carries.
+    """
+    tensors = []
+    text = json.dumps(_skeleton(value, tensors, who))
+    return Parcel(text, [x.detach() for x in tensors])
+
+
+def unpack(text, tensors):
+    """The structure again, with these tensors."""
+    return _rebuilt(json.loads(text), iter(tensors))
+
+
+def room(text, device) -> list:
+    """Tensors for a parcel to land in."""
+    return [torch.empty(shape, dtype=DTYPES[code], device=device)
+            for code, shape, _ in _described(json.loads(text))]  # fmt: skip
+
+
+def tensors_of(value) -> list:
+    """The tensors of a structure, in the order of its parcel."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value
+    return [x for part in parts for x in tensors_of(part)] if _holds_others(value) else []
+
+
+def mapped(fn, value):
+    """The structure with fn(x) for each of its tensors."""
+    if isinstance(value, torch.Tensor):
+        return fn(value)
+    if isinstance(value, dict):
+        return {key: mapped(fn, part) for key, part in value.items()}
+    return type(value)(mapped(fn, part) for part in value) if _holds_others(value) else value
+
+
+def joined(values):
+    """One structure of those of all micro-batches: rows one below the other, scalars in a row."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(values) if first.dim() else torch.stack(values)
+    if isinstance(first, dict):
+        return {key: joined([value[key] for value in values]) for key in first}
+    return tuple(map(joined, zip(*values))) if _holds_others(first) else values
+
+
+def _holds_others(value) -> bool:
+    return isinstance(value, tuple | list | dict)
+
+
+def _skeleton(value, tensors, who):
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        if value.dtype not in CODES:
+            raise ValueError(f"{who} gives {value.dtype}, which no message carries")
+        wanted = value.requires_grad and torch.is_grad_enabled()
+        return {"x": [CODES[value.dtype], list(value.shape), wanted]}
+    if isinstance(value, dict):
+        return {"d": [[key, _skeleton(part, tensors, who)] for key, part in value.items()]}
+    if isinstance(value, tuple | list):
+        parts = [_skeleton(part, tensors, who) for part in value]
+        return {"t": parts} if isinstance(value, tuple) else parts
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"{who} gives {type(value).__name__} {value!r:.40}: stages give tensors, "
+                     "numbers, texts, None, and tuples, lists and dicts of them")  # fmt: skip
+
+
+def _rebuilt(skeleton, tensors):
+    if isinstance(skeleton, list):
+        return [_rebuilt(part, tensors) for part in skeleton]
+    if not isinstance(skeleton, dict):
+        return skeleton
+    ((kind, inside),) = skeleton.items()
+    if kind == "x":
+        return next(tensors)
+    if kind == "d":
+        return {key: _rebuilt(part, tensors) for key, part in inside}
+    return tuple(_rebuilt(part, tensors) for part in inside)
+
+
+def _described(skeleton):
+    """dtype, shape and whether a gradient is wanted, of each tensor."""
+    if isinstance(skeleton, list):
+        for part in skeleton:
+            yield from _described(part)
+    elif isinstance(skeleton, dict):
+        ((kind, inside),) = skeleton.items()
+        if kind == "x":
+            yield inside
+        else:
+            yield from _described([p for _, p in inside] if kind == "d" else inside)

@@ -1,0 +1,155 @@
+"""A net whose stages are on different ranks, trained by any schedule.
+
+`Pipeline(modules, comm, schedule, loss).step(x, target=y)` leaves in every parameter the gradient
+of the mean loss over all rows of the batch, as one process would.
+"""
+
+import json
+
+import torch
+from torch import nn
+
+from course.parallel.pipeline.batches import cut, rows_of, sizes_of
+from course.parallel.pipeline.execution import Execution
+from course.parallel.pipeline.mail import Mail
+from course.parallel.pipeline.parcels import joined, pack, tensors_of
+from course.parallel.pipeline.schedule import INPUT
+from course.parallel.pipeline.stage import Stage
+from course.parallel.pipeline.step import FORWARD, Step
+from course.parallel.pipeline.tied import TiedWeights
+from course.parallel.pipeline.timing import Span, Timing
+
+
+class Pipeline(nn.Module):
+    """The stages that `schedule` puts on this rank of `comm`, of `modules` [stage].
+
+    A stage is called with what those before it give (a tuple as several arguments), and gives
+    tensors, numbers, texts, None, or tuples, lists and dicts of them, in shapes that may change.
+    `loss(output, target)` of the last stage is a mean over rows; micro-batches count by their rows,
+    or by `weigh(target)`.  `tied` are weights that stages share: see `tied.py`; with `recompute`
+    stages keep what comes in alone.  Batch norms see micro-batches, one after another, not the
+    batch; random numbers are each rank's own.
+
+    Cost of a step: `cost.py`; and an all-reduce of each tied weight.
+    Raises ValueError for a schedule of other ranks, or one that is not the same on all of them.
+    """
+
+    make_stage = Stage
+
+    def __init__(self, modules, comm, schedule, loss=None, *, tied=(), recompute=False, weigh=None):
+        super().__init__()
+        if len(schedule.rows) != comm.size:
+            raise ValueError(f"a schedule of {len(schedule.rows)} ranks cannot run on {comm.size}")
+        self.comm, self.schedule, self.loss, self.weigh = comm.split(0), schedule, loss, weigh
+        _require_same(self.comm, schedule)
+        own = {stage: _module(modules, stage, comm.rank) for stage in schedule.own_stages(comm.rank)}
+        self.parts = nn.ModuleDict({str(stage): module for stage, module in own.items()})
+        self.stages = {stage: self.make_stage(part, recompute) for stage, part in own.items()}
+        self.mail = Mail(self.comm, schedule)
+        self.tied = TiedWeights(self.comm, schedule, own, tied)
+        self.timing_here, self.peak_live = [], 0
+
+    def step(self, *args, target=None, sizes=None, **kwargs):
+        """Forward and backward of a batch; the loss, where the last stage is, else None.
+
+        Inputs are needed where a stage takes them, the target by the last stage; others may pass
+        them too.  `sizes`: the rows of each micro-batch, else as equal as can be.
+        Raises ValueError for rows that do not agree.
+        """
+        batches = self._micro_batches(args, kwargs, target, sizes)
+        objective = Objective(self.loss, self.weigh, *batches[1:]) if self._has_last else None
+        tied = self.tied.begin()
+        self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
+        self._input_gradients((args, kwargs))
+        self.tied.finish(tied)
+        return objective and objective.total
+
+    @torch.no_grad()
+    def forward(self, *args, sizes=None, **kwargs):
+        """What the last stage gives for a batch, where that is, else None; no gradient."""
+        found = {}
+        batches, _, _ = self._micro_batches(args, kwargs, None, sizes)
+        steps = [step for step in self.schedule.rows[self.comm.rank] if step.kind == FORWARD]
+        self._run(steps, batches, lambda number, out: [found.setdefault(number, out)][:0])
+        return joined([found[number] for number in sorted(found)]) if found else None
+
+    def timing(self) -> Timing:
+        """When each rank did what in the last step.  Collective: an all-gather of it."""
+        spans = [(*step, start, end) for step, start, end in self.timing_here]
+        everyone = [json.loads(text) for text in self.comm.gather_texts(json.dumps(spans))]
+        return Timing([[Span(Step(*row[:3]), *row[3:]) for row in rows] for rows in everyone])
+
+    @property
+    def _has_last(self) -> bool:
+        return self.schedule.stages - 1 in self.stages
+
+    @property
+    def _takers(self) -> list[int]:
+        """The stages here that take from the batch itself."""
+        return [stage for stage in self.stages if INPUT in self.schedule.takes[stage]]
+
+    def _micro_batches(self, args, kwargs, target, sizes) -> tuple:
+        """Inputs and targets cut, as far as they are needed here; and the sizes."""
+        if not (self._has_last or self._takers):
+            return [], [], []
+        rank, count = self.comm.rank, self.schedule.micro_batches
+        rows = rows_of((args, kwargs, target), rank)
+        sizes = sizes_of(rows, sizes, count, rank)
+        return cut((args, kwargs), sizes), cut(target, sizes), sizes
+
+    def _run(self, steps, inputs, finish):
+        self.mail.clear()
+        for stage in self._takers:
+            for number, value in enumerate(inputs):
+                self.mail.give(pack(value, "the batch"), INPUT, stage, number)
+        execution = Execution(self.schedule, self.stages, self.mail, finish)
+        execution.run(steps)
+        self.timing_here, self.peak_live = execution.spans, execution.peak_live
+
+    def _input_gradients(self, batch):
+        """Let the gradient of the batch go on to where that comes from."""
+        wanted = [x for x in tensors_of(batch) if x.requires_grad]
+        for stage in self._takers:
+            numbers = range(self.schedule.micro_batches)
+            each = [self.mail.take_back([], INPUT, stage, number) for number in numbers]
+            if wanted:
+                slopes = [torch.cat(s) if s[0].dim() else sum(s) for s in zip(*each)]
+                torch.autograd.backward(wanted, slopes, retain_graph=stage != self._takers[-1])
+
+    def __getstate__(self):
+        """All but what joins this rank to the others."""
+        return {**super().__getstate__(), "comm": None, "mail": None, "tied": None}
+
+
+class Objective:
+    """The loss of each micro-batch as its part of the batch's; `total`: their sum so far."""
+
+    def __init__(self, loss, weigh, targets, sizes):
+        weights = [float(weigh(target)) for target in targets] if weigh else sizes
+        self.factors = [weight / (sum(weights) or 1) for weight in weights]
+        self.loss, self.targets, self.total = loss, targets, 0.0
+
+    def __call__(self, number, out) -> list:
+        """The tensor whose backward is that of micro-batch `number`, whose output is `out`."""
+        if self.factors[number] == 0:  # the mean over no rows is not a number
+            return [sum(x.sum() for x in tensors_of(out) if x.requires_grad) * 0.0]
+        target = self.targets[number]
+        value = self.loss(out) if target is None else self.loss(out, target)
+        value = value * self.factors[number]
+        self.total = self.total + value.detach()
+        return [value]
+
+
+def _module(modules, stage, rank):
+    try:
+        return modules[stage]
+    except LookupError:
+        raise ValueError(f"rank {rank} has stage {stage}, and no module was given for it") from None
+
+
+def _require_same(comm, schedule):
+    texts = comm.gather_texts(f"{schedule.rows} {schedule.takes}")
+    for rank, text in enumerate(texts):
+        if text != texts[0]:
+            raise ValueError(f"all ranks run the same schedule: rank {rank} has another one than "
+                             "rank 0")  # fmt: skip

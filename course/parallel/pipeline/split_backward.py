@@ -1,0 +1,149 @@
+"""A backward pass in two: the gradients of what came in, and those of the weights, later.
+
+The first pass goes only where something that came in lies behind.  Where a weight branches off,
+what arrives there is noted; the second pass begins with that, and does not go the long way again:
+both together do what one whole backward does.  Source: Qi et al. 2023; torch's `_backward.py`.
+
+    loss -> [addmm] -> [tanh] -> [addmm] -> what came in        first pass
+               |                    |
+            weights              weights                        second pass, from what was noted
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+
+class Branch(NamedTuple):
+    """A `node` of the graph where weights branch off, `slopes`: what arrives there, by its outputs,
+    and `leaves`: the nodes of those weights; `on_path`: whether the first pass goes through it."""
+
+    node: object
+    slopes: dict
+    leaves: frozenset
+    on_path: bool
+
+
+class SplitBackward:
+    """The backward of `outputs` with respect to `edges`, the gradient edges of what came in.
+
+    First `input_gradients`, then `accumulate`, each once.
+    """
+
+    def __init__(self, outputs, slopes, edges):
+        self.outputs, self.slopes, self.edges = outputs, slopes, edges
+        self.graph = _graph([get_gradient_edge(x).node for x in outputs])
+        ends = {edge.node for edge in edges}
+        on_path = _reaching(self.graph, lambda node: node in ends)
+        self.branches = [*self._branches(on_path - ends), *self._roots(on_path)]
+
+    def input_gradients(self) -> list:
+        """Of each edge; None for one that the outputs do not depend on."""
+        if not self.edges or not self.outputs:
+            return [None] * len(self.edges)
+        noting = [b.node.register_prehook(_note(b.slopes)) for b in self.branches if b.on_path]
+        try:
+            return torch.autograd.grad(self.outputs, self.edges, self.slopes, retain_graph=True,
+                                       allow_unused=True)  # fmt: skip
+        finally:
+            for handle in noting:
+                handle.remove()
+
+    def accumulate(self):
+        """Add the gradients of all weights to what they have."""
+        for branches in _sharing(self.branches):
+            edges = {GradientEdge(b.node, i): x for b in branches for i, x in b.slopes.items()}
+            leaves = {node.variable for b in branches for node in b.leaves}
+            again = [b for b in branches if b.on_path] if len(branches) > 1 else []
+            replaced = [b.node.register_prehook(_instead(b.slopes)) for b in again]
+            try:
+                if edges:
+                    torch.autograd.backward([*edges], [*edges.values()], retain_graph=True,
+                                            inputs=[*leaves])  # fmt: skip
+            finally:
+                for handle in replaced:
+                    handle.remove()
+
+    def _branches(self, on_path):
+        for node in on_path:
+            off = [child for child in self.graph[node] if child not in on_path]
+            if leaves := _leaves(self.graph, off):
+                yield Branch(node, {}, leaves, True)
+
+    def _roots(self, on_path):
+        """Outputs that depend on weights alone."""
+        for x, slope in zip(self.outputs, self.slopes):
+            node, index = get_gradient_edge(x)[:2]
+            if node not in on_path and (leaves := _leaves(self.graph, [node])):
+                slope = torch.ones_like(x) if slope is None else slope
+                yield Branch(node, {index: slope}, leaves, False)
+
+
+def _graph(roots) -> dict:
+    """{node: the nodes behind it} of all nodes behind `roots`, and these, the last ones first."""
+    graph, stack = {}, [*roots]
+    while stack:
+        node = stack.pop()
+        if node not in graph:
+            graph[node] = [child for child, _ in node.next_functions if child is not None]
+            stack += graph[node]
+    return graph
+
+
+def _reaching(graph, wanted) -> set:
+    """The nodes that are `wanted`, or have such behind them."""
+    ahead = {}
+    for node, behind in graph.items():
+        for child in behind:
+            ahead.setdefault(child, []).append(node)
+    found, stack = set(), [node for node in graph if wanted(node)]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += ahead.get(node, [])
+    return found
+
+
+def _leaves(graph, roots) -> frozenset:
+    """The nodes that accumulate gradients of weights, of all behind `roots`."""
+    found, stack = set(), [*roots]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += graph[node]
+    return frozenset(node for node in found if hasattr(node, "variable"))
+
+
+def _note(slopes):
+    def note(arrived):
+        slopes.update({i: x for i, x in enumerate(arrived) if x is not None})
+
+    return note
+
+
+def _instead(slopes):
+    """Whoever comes by again from another branch of the same weights changes nothing."""
+
+    def replace(arrived):
+        return tuple(slopes.get(i) for i in range(len(arrived)))
+
+    return replace
+
+
+def _sharing(branches) -> list:
+    """Groups of branches: in one group those that have a weight in common."""
+    groups = []
+    for branch in branches:
+        leaves, members = set(branch.leaves), [branch]
+        apart = []
+        for other_leaves, others in groups:
+            if leaves & other_leaves:
+                leaves |= other_leaves
+                members += others
+            else:
+                apart.append((other_leaves, others))
+        groups = [*apart, (leaves, members)]
+    return [members for _, members in groups]
