@@ -9,7 +9,8 @@ from course.parallel.pipeline.schedules import (
     zero_bubble,
 )
 from course.parallel.pipeline.timing import simulate
+from course.parallel.pipeline.weight_stashing import PipeDream
 
 
-__all__ = ["INPUT", "Pipeline", "Schedule", "gpipe", "interleaved",
+__all__ = ["INPUT", "PipeDream", "Pipeline", "Schedule", "gpipe", "interleaved",
            "one_forward_one_backward", "simulate", "zero_bubble"]  # fmt: skip

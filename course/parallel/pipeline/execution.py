@@ -43,7 +43,7 @@ class Execution:
         stage, last = self.stages[number], number == self.schedule.stages - 1
         args, kwargs, edges, slopes = self._arrived(step)
         start = self.comm.clock()
-        out = stage.forward(args, kwargs)
+        out = stage.forward(micro_batch, args, kwargs)
         kept = self.finish(micro_batch, out) if last else tensors_of(out)
         self._note(step, start)
         if torch.is_grad_enabled():
@@ -67,7 +67,7 @@ class Execution:
             if source == INPUT:
                 value, kwargs = value
             args += value if isinstance(value, tuple) else [value]
-        return args, kwargs, edges, slopes
+        return tuple(args), kwargs, edges, slopes
 
     def _backward(self, step):
         number, kind, micro_batch = step

@@ -57,7 +57,9 @@ def mapped(fn, value):
         return fn(value)
     if isinstance(value, dict):
         return {key: mapped(fn, part) for key, part in value.items()}
-    return type(value)(mapped(fn, part) for part in value) if _holds_others(value) else value
+    if isinstance(value, tuple | list):
+        return (tuple if isinstance(value, tuple) else list)(mapped(fn, part) for part in value)
+    return value
 
 
 def joined(values):

@@ -34,8 +34,6 @@ class Pipeline(nn.Module):
     Raises ValueError for a schedule of other ranks, or one that is not the same on all of them.
     """
 
-    make_stage = Stage
-
     def __init__(self, modules, comm, schedule, loss=None, *, tied=(), recompute=False, weigh=None):
         super().__init__()
         if len(schedule.rows) != comm.size:
@@ -44,7 +42,7 @@ class Pipeline(nn.Module):
         _require_same(self.comm, schedule)
         own = {stage: _module(modules, stage, comm.rank) for stage in schedule.own_stages(comm.rank)}
         self.parts = nn.ModuleDict({str(stage): module for stage, module in own.items()})
-        self.stages = {stage: self.make_stage(part, recompute) for stage, part in own.items()}
+        self.stages = {stage: Stage(part, recompute) for stage, part in own.items()}
         self.mail = Mail(self.comm, schedule)
         self.tied = TiedWeights(self.comm, schedule, own, tied)
         self.timing_here, self.peak_live = [], 0
@@ -57,12 +55,16 @@ class Pipeline(nn.Module):
         Raises ValueError for rows that do not agree.
         """
         batches = self._micro_batches(args, kwargs, target, sizes)
-        objective = Objective(self.loss, self.weigh, *batches[1:]) if self._has_last else None
+        objective = self.objective(*batches[1:]) if self._has_last else None
         tied = self.tied.begin()
         self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
         self._input_gradients((args, kwargs))
         self.tied.finish(tied)
         return objective and objective.total
+
+    def objective(self, targets, sizes) -> "Objective":
+        """What the last stage's output is worth, micro-batch by micro-batch."""
+        return Objective(self.loss, self.weigh, targets, sizes)
 
     @torch.no_grad()
     def forward(self, *args, sizes=None, **kwargs):

@@ -36,7 +36,7 @@ class SplitBackward:
         self.graph = _graph([get_gradient_edge(x).node for x in outputs])
         ends = {edge.node for edge in edges}
         on_path = _reaching(self.graph, lambda node: node in ends)
-        self.branches = [*self._branches(on_path - ends), *self._roots(on_path)]
+        self.branches = [*self._branches(on_path, ends), *self._roots(on_path)]
 
     def input_gradients(self) -> list:
         """Of each edge; None for one that the outputs do not depend on."""
@@ -53,20 +53,19 @@ class SplitBackward:
     def accumulate(self):
         """Add the gradients of all weights to what they have."""
         for branches in _sharing(self.branches):
-            edges = {GradientEdge(b.node, i): x for b in branches for i, x in b.slopes.items()}
+            begin = [(GradientEdge(b.node, i), x) for b in branches for i, x in b.slopes.items()]
             leaves = {node.variable for b in branches for node in b.leaves}
             again = [b for b in branches if b.on_path] if len(branches) > 1 else []
             replaced = [b.node.register_prehook(_instead(b.slopes)) for b in again]
             try:
-                if edges:
-                    torch.autograd.backward([*edges], [*edges.values()], retain_graph=True,
-                                            inputs=[*leaves])  # fmt: skip
+                if begin:
+                    torch.autograd.backward(*zip(*begin), retain_graph=True, inputs=[*leaves])
             finally:
                 for handle in replaced:
                     handle.remove()
 
-    def _branches(self, on_path):
-        for node in on_path:
+    def _branches(self, on_path, ends):
+        for node in on_path - ends:
             off = [child for child in self.graph[node] if child not in on_path]
             if leaves := _leaves(self.graph, off):
                 yield Branch(node, {}, leaves, True)

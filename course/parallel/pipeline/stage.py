@@ -59,8 +59,8 @@ class Stage:
             ready.append(x)
         return ready, edges, slopes
 
-    def forward(self, args, kwargs):
-        """What the module gives."""
+    def forward(self, micro_batch, args, kwargs):
+        """What the module gives for a micro-batch."""
         if not (self.recompute and torch.is_grad_enabled()):
             return self.module(*args, **kwargs)
         again = functools.partial(_Again(self.module), **kwargs)
