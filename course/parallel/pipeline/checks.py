@@ -1,5 +1,4 @@
-"""Whether a table can run: nothing missing, doubled or too early, and no rank that waits for ever.
-"""
+"""Whether a table can run: nothing missing, doubled or too early, and no rank that waits for ever."""
 
 from course.comm.errors import listed
 from course.parallel.pipeline.step import (

@@ -76,16 +76,16 @@ class Execution:
             start = self.comm.clock()
             stage.backward_weight(micro_batch)
             return self._note(step, start)
-        slopes = self._slopes(number, micro_batch, stage.kept[micro_batch].outputs)
+        slopes = self._slopes(number, micro_batch)
         start = self.comm.clock()
         whole = stage.backward if kind == BACKWARD else stage.backward_input
         came = whole(micro_batch, slopes)
         self._note(step, start)
         self._give_back(number, micro_batch, came)
 
-    def _slopes(self, number, micro_batch, outputs) -> list:
+    def _slopes(self, number, micro_batch) -> list:
         """Of what a stage gave: the sums of what all that took it give back."""
-        each = [self.mail.take_back(outputs, number, target, micro_batch)
+        each = [self.mail.take_back(number, target, micro_batch)
                 for target in self.schedule.targets(number)]  # fmt: skip
         return [sum(slopes[1:], slopes[0]) for slopes in zip(*each)] if each else [None]
 

@@ -40,7 +40,9 @@ class Pipeline(nn.Module):
             raise ValueError(f"a schedule of {len(schedule.rows)} ranks cannot run on {comm.size}")
         self.comm, self.schedule, self.loss, self.weigh = comm.split(0), schedule, loss, weigh
         _require_same(self.comm, schedule)
-        own = {stage: _module(modules, stage, comm.rank) for stage in schedule.own_stages(comm.rank)}
+        own = {
+            stage: _module(modules, stage, comm.rank) for stage in schedule.own_stages(comm.rank)
+        }
         self.parts = nn.ModuleDict({str(stage): module for stage, module in own.items()})
         self.stages = {stage: Stage(part, recompute) for stage, part in own.items()}
         self.mail = Mail(self.comm, schedule)
@@ -100,7 +102,7 @@ class Pipeline(nn.Module):
         return cut((args, kwargs), sizes), cut(target, sizes), sizes
 
     def _run(self, steps, inputs, finish):
-        self.mail.clear()
+        self.mail.begin(forward_only=not torch.is_grad_enabled())
         for stage in self._takers:
             for number, value in enumerate(inputs):
                 self.mail.give(pack(value, "the batch"), INPUT, stage, number)
@@ -113,7 +115,7 @@ class Pipeline(nn.Module):
         wanted = [x for x in tensors_of(batch) if x.requires_grad]
         for stage in self._takers:
             numbers = range(self.schedule.micro_batches)
-            each = [self.mail.take_back([], INPUT, stage, number) for number in numbers]
+            each = [self.mail.take_back(INPUT, stage, number) for number in numbers]
             if wanted:
                 slopes = [torch.cat(s) if s[0].dim() else sum(s) for s in zip(*each)]
                 torch.autograd.backward(wanted, slopes, retain_graph=stage != self._takers[-1])

@@ -1,5 +1,4 @@
-"""When each step begins and ends: foretold from a schedule, or measured by the ranks that ran it.
-"""
+"""When each step begins and ends: foretold from a schedule, or measured by the ranks that ran it."""
 
 from typing import NamedTuple
 
@@ -58,14 +57,15 @@ class Timing:
 
     def __str__(self):
         begin = min(span.start for row in self.rows for span in row)
-        unit = min(span.end - span.start for row in self.rows for span in row if span.end > span.start)
+        unit = min(
+            span.end - span.start for row in self.rows for span in row if span.end > span.start
+        )
         width = 1 + max(len(str(span.step)) for row in self.rows for span in row)
         return "\n".join(_drawn(row, begin, width / unit) for row in self.rows)
 
 
 def peak_live(steps) -> int:
-    """Of one rank's steps in their order: how many forwards at most wait for their backward's end.
-    """
+    """Of one rank's steps in their order: how many forwards at most wait for their backward's end."""
     live = peak = 0
     for step in steps:
         live += (step.kind == FORWARD) - (step.kind in (BACKWARD, WEIGHT_GRADIENT))

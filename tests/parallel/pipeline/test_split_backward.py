@@ -1,5 +1,4 @@
-"""Input gradients first and weight gradients later: together the whole backward, and no more work.
-"""
+"""Input gradients first and weight gradients later: together the whole backward, and no more work."""
 
 import random
 
