@@ -11,6 +11,5 @@ from course.parallel.pipeline.schedules import (
 from course.parallel.pipeline.timing import simulate
 from course.parallel.pipeline.weight_stashing import PipeDream
 
-
 __all__ = ["INPUT", "PipeDream", "Pipeline", "Schedule", "gpipe", "interleaved",
            "one_forward_one_backward", "simulate", "zero_bubble"]  # fmt: skip

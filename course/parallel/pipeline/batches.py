@@ -39,6 +39,6 @@ def sizes_of(rows, sizes, micro_batches: int, rank: int) -> list[int]:
 
 def cut(value, sizes) -> list:
     """The structure of each micro-batch: these rows of each tensor, and the rest as it is."""
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [mapped(lambda x: x.narrow(0, start, size) if x.dim() else x, value)
-            for start, size in zip(starts, sizes)]  # fmt: skip
+    parts = {x: x.split(sizes) for x in tensors_of(value) if x.dim()}
+    return [mapped(lambda x, i=i: parts[x][i] if x in parts else x, value)
+            for i in range(len(sizes))]  # fmt: skip

@@ -1,13 +1,7 @@
-"""Whether a table can run: nothing missing, doubled or too early, and no rank that waits for ever."""
+"""Whether a table can run: nothing missing, doubled or too early, no rank that waits for ever."""
 
 from course.comm.errors import listed
-from course.parallel.pipeline.step import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Step,
-)
+from course.parallel.pipeline.step import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Step
 
 HALVES = INPUT_GRADIENT + WEIGHT_GRADIENT
 

@@ -29,8 +29,8 @@ def _messages(schedule, outputs, first):
             told = "" if first else parcels[-1].text
             for parcel in parcels:
                 yield from ((here, nbytes) for nbytes in _forward(parcel, told))
-                yield from ((there, x.nbytes)
-                            for x, wanted in zip(parcel.tensors, parcel.differentiable) if wanted)  # fmt: skip
+                back = zip(parcel.tensors, parcel.differentiable)
+                yield from ((there, x.nbytes) for x, wanted in back if wanted)
                 told = parcel.text
 
 

@@ -135,6 +135,7 @@ def _posts(schedule, rank, to, forward_only):
 
 def _neighbours(schedule) -> list:
     """Pairs (from, to) of ranks that send to each other."""
-    pairs = {(schedule.rank_of[source], schedule.rank_of[stage])
-             for stage, sources in schedule.takes.items() for source in sources if source != INPUT}  # fmt: skip
+    ranks = schedule.rank_of
+    pairs = [(ranks[source], ranks[stage]) for stage, sources in schedule.takes.items()
+             for source in sources if source != INPUT]  # fmt: skip
     return sorted({pair for a, b in pairs if a != b for pair in ((a, b), (b, a))})

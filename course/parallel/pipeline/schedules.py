@@ -2,13 +2,7 @@
 
 from course.comm.counts import required_count
 from course.parallel.pipeline.schedule import Schedule
-from course.parallel.pipeline.step import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Step,
-)
+from course.parallel.pipeline.step import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Step
 
 
 def gpipe(ranks: int, micro_batches: int, takes=None) -> Schedule:
@@ -17,8 +11,9 @@ def gpipe(ranks: int, micro_batches: int, takes=None) -> Schedule:
     Bubble (p - 1)/(m + p - 1); m micro-batches are live.  Source: Huang et al. 2018.
     """
     _check(ranks=ranks, micro_batches=micro_batches)
-    return Schedule([[Step(rank, kind, number) for kind in (FORWARD, BACKWARD)
-                      for number in range(micro_batches)] for rank in range(ranks)], takes)  # fmt: skip
+    rows = [[Step(rank, kind, number) for kind in (FORWARD, BACKWARD)
+             for number in range(micro_batches)] for rank in range(ranks)]  # fmt: skip
+    return Schedule(rows, takes)
 
 
 def one_forward_one_backward(ranks: int, micro_batches: int, takes=None) -> Schedule:

@@ -1,14 +1,8 @@
-"""When each step begins and ends: foretold from a schedule, or measured by the ranks that ran it."""
+"""When each step begins and ends: foretold from a schedule, or measured by ranks that ran it."""
 
 from typing import NamedTuple
 
-from course.parallel.pipeline.step import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Step,
-)
+from course.parallel.pipeline.step import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Step
 
 
 class Span(NamedTuple):
@@ -65,7 +59,7 @@ class Timing:
 
 
 def peak_live(steps) -> int:
-    """Of one rank's steps in their order: how many forwards at most wait for their backward's end."""
+    """Of one rank's steps in order: how many forwards at most wait for their backward's end."""
     live = peak = 0
     for step in steps:
         live += (step.kind == FORWARD) - (step.kind in (BACKWARD, WEIGHT_GRADIENT))

@@ -9,7 +9,7 @@ Source: Narayanan et al. 2019, section 3.3.
 import torch
 from torch.func import functional_call
 
-from course.parallel.pipeline.pipeline import Objective, Pipeline
+from course.parallel.pipeline.pipeline import Pipeline
 from course.parallel.pipeline.stage import Stage
 from course.parallel.pipeline.step import BACKWARD, FORWARD
 

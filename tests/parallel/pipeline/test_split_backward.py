@@ -1,4 +1,4 @@
-"""Input gradients first and weight gradients later: together the whole backward, and no more work."""
+"""Input gradients first, weight gradients later: together the whole backward, and no more work."""
 
 import random
 
@@ -46,17 +46,26 @@ class Net(nn.Module):
         self.given = [draw.randrange(99) for _ in range(2)]
         self.double()
 
+    def line(self, kind, x, y, linear):
+        if kind == "weights":
+            return self.linears[0].weight[:4] @ self.linears[1].weight * 1.5
+        if kind == "chunk":
+            return torch.cat([c.sin() for c in x.chunk(2, 1)], 1)
+        made = {
+            "linear": linear,
+            "normed": self.normed,
+            "norm": self.norm,
+            "tanh": torch.tanh,
+            "scale": lambda x: Scaled.apply(x, self.scale),
+            "add": lambda x: x * y + x,
+        }
+        return made[kind](x)
+
     def forward(self, *arrived):
         known = list(arrived)
         for kind, a, b in self.lines:
             x, y = known[a % len(known)], known[b % len(known)]
-            known.append({
-                "linear": lambda: self.linears[b % 3](x), "normed": lambda: self.normed(x),
-                "norm": lambda: self.norm(x), "scale": lambda: Scaled.apply(x, self.scale),
-                "add": lambda: x * y + x, "tanh": lambda: torch.tanh(x),
-                "chunk": lambda: torch.cat([c.sin() for c in x.chunk(2, 1)], 1),
-                "weights": lambda: self.linears[0].weight[:4] @ self.linears[1].weight * 1.5,
-            }[kind]())  # fmt: skip
+            known.append(self.line(kind, x, y, self.linears[b % 3]))
         return [known[-1], known[self.given[0] % len(known)], known[self.given[0] % len(known)]]
 
 
@@ -92,7 +101,7 @@ def test_both_halves_are_the_whole_for_chance_graphs(block):
 
 
 def flops(comm, split, layers):
-    """Of a backward of linear layers and what each half charges, by the imagined cluster's clock."""
+    """What a backward of linear layers charges on the imagined cluster, or each half of it."""
     net = nn.Sequential(*[nn.Linear(8, 8, device="meta") for _ in range(layers)])
     x = torch.empty(4, 8, device="meta", requires_grad=True)
     out = net(x)
