@@ -1,10 +1,11 @@
 """One batch through a schedule, as one rank does its part of it."""
 
+import functools
+
 import torch
 
 from course.parallel.pipeline.mail import Mail
-from course.parallel.pipeline.parcels import pack, room, tensors_of, unpack
-from course.parallel.pipeline.schedule import INPUT
+from course.parallel.pipeline.parcels import pack, room, tensors_of
 from course.parallel.pipeline.step import BACKWARD, FORWARD, WEIGHT_GRADIENT
 from course.parallel.pipeline.timing import Span
 
@@ -12,7 +13,7 @@ from course.parallel.pipeline.timing import Span
 class Execution:
     """This rank's steps, with its `stages` {number: Stage} and its `mail`.
 
-    `finish(micro_batch, output)` makes of what the last stage gives the tensors to be kept.
+    `finish(micro_batch, output)` makes a loss of what the last stage gives, or nothing.
     `spans` are the steps done, with their seconds; `peak_live`: how many micro-batches were kept
     at most.
     """
@@ -40,34 +41,18 @@ class Execution:
 
     def _forward(self, step):
         number, _, micro_batch = step
-        stage, last = self.stages[number], number == self.schedule.stages - 1
-        args, kwargs, edges, slopes = self._arrived(step)
-        start = self.comm.clock()
-        out = stage.forward(micro_batch, args, kwargs)
-        kept = self.finish(micro_batch, out) if last else tensors_of(out)
-        self._note(step, start)
-        if torch.is_grad_enabled():
-            stage.keep(micro_batch, kept, edges, slopes)
-            self.peak_live = max(self.peak_live, sum(len(s.kept) for s in self.stages.values()))
-        for target in self.schedule.targets(number):
-            self.mail.give(pack(out, f"stage {number}"), number, target, micro_batch)
-
-    def _arrived(self, step) -> tuple:
-        """What the stage is called with, and where its graph begins."""
-        number, _, micro_batch = step
+        stage, finish = self.stages[number], tensors_of
+        if number == self.schedule.stages - 1:
+            finish = functools.partial(self.finish, micro_batch)
         sources = self.schedule.takes[number]
         parcels = {source: self.mail.take(source, number, micro_batch) for source in sources}
         self.texts[number, micro_batch] = {source: p.text for source, p in parcels.items()}
-        tensors = [x for p in parcels.values() for x in p.tensors]
-        wanted = [each for p in parcels.values() for each in p.differentiable]
-        ready, edges, slopes = self.stages[number].arrive(tensors, wanted)
-        args, kwargs, ready = [], {}, iter(ready)
-        for source, parcel in parcels.items():
-            value = unpack(parcel.text, ready)
-            if source == INPUT:
-                value, kwargs = value
-            args += value if isinstance(value, tuple) else [value]
-        return tuple(args), kwargs, edges, slopes
+        start = self.comm.clock()
+        out = stage.forward(micro_batch, parcels, finish)
+        self._note(step, start)
+        self.peak_live = max(self.peak_live, sum(len(s.kept) for s in self.stages.values()))
+        for target in self.schedule.targets(number):
+            self.mail.give(pack(out, f"stage {number}"), number, target, micro_batch)
 
     def _backward(self, step):
         number, kind, micro_batch = step
@@ -87,7 +72,7 @@ class Execution:
         """Of what a stage gave: the sums of what all that took it give back."""
         each = [self.mail.take_back(number, target, micro_batch)
                 for target in self.schedule.targets(number)]  # fmt: skip
-        return [sum(slopes[1:], slopes[0]) for slopes in zip(*each)] if each else [None]
+        return [sum(slopes[1:], slopes[0]) for slopes in zip(*each)] if each else []
 
     def _give_back(self, number, micro_batch, came):
         """Pass back the slopes `came` {number of tensor: slope}, zero where there is none."""

@@ -12,16 +12,12 @@ LONG_BYTES = 1 << 18
 class Lanes:
     """A lane for each of `pairs` (from, to) of the ranks of `comm`, and `comm` for what is short.
 
-    Collective: as many splits as pairs that have no rank in common need rounds.
+    Collective: a split for each of them.
     """
 
     def __init__(self, comm, pairs):
-        self.comm, self.lanes = comm, {}
-        for round_ in _rounds(pairs):
-            mine = [pair for pair in round_ if comm.rank in pair]
-            lane = comm.split(round_.index(mine[0]) if mine else None)
-            if mine:
-                self.lanes[mine[0]] = lane
+        splits = {pair: comm.split(0 if comm.rank in pair else None) for pair in pairs}
+        self.comm, self.lanes = comm, splits
 
     def send(self, x, rank, tag):
         """Begin to send; what this returns is to be waited for."""
@@ -42,15 +38,3 @@ def _send(comm, x):
 
 def _receive(comm, out):
     comm.recv(out, 1 - comm.rank)
-
-
-def _rounds(pairs) -> list:
-    """The pairs in rounds in which no rank is twice."""
-    rounds = []
-    for pair in pairs:
-        free = [r for r in rounds if not any(set(pair) & set(other) for other in r)]
-        if free:
-            free[0].append(pair)
-        else:
-            rounds.append([pair])
-    return rounds

@@ -19,7 +19,7 @@ class Parcel(NamedTuple):
     @property
     def differentiable(self) -> list[bool]:
         """Of each tensor, whether its gradient is wanted."""
-        return [wanted for _, _, wanted in _described(json.loads(self.text))]
+        return [wanted for _, _, wanted in json.loads(self.text)[1]]
 
 
 def pack(value, who: str) -> Parcel:
@@ -27,20 +27,21 @@ def pack(value, who: str) -> Parcel:
 
     Raises ValueError for a thing that no message carries.
     """
-    tensors = []
-    text = json.dumps(_skeleton(value, tensors, who))
-    return Parcel(text, [x.detach() for x in tensors])
+    skeleton, tensors = _skeleton(value, who), tensors_of(value)
+    about = [[CODES[x.dtype], list(x.shape), x.requires_grad and torch.is_grad_enabled()]
+             for x in tensors]  # fmt: skip
+    return Parcel(json.dumps([skeleton, about]), [x.detach() for x in tensors])
 
 
 def unpack(text, tensors):
     """The structure again, with these tensors."""
-    return _rebuilt(json.loads(text), iter(tensors))
+    return _rebuilt(json.loads(text)[0], iter(tensors))
 
 
 def room(text, device) -> list:
     """Tensors for a parcel to land in."""
     return [torch.empty(shape, dtype=DTYPES[code], device=device)
-            for code, shape, _ in _described(json.loads(text))]  # fmt: skip
+            for code, shape, _ in json.loads(text)[1]]  # fmt: skip
 
 
 def tensors_of(value) -> list:
@@ -76,17 +77,15 @@ def _holds_others(value) -> bool:
     return isinstance(value, tuple | list | dict)
 
 
-def _skeleton(value, tensors, who):
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        if value.dtype not in CODES:
-            raise ValueError(f"{who} gives {value.dtype}, which no message carries")
-        wanted = value.requires_grad and torch.is_grad_enabled()
-        return {"x": [CODES[value.dtype], list(value.shape), wanted]}
+def _skeleton(value, who):
+    """The structure as JSON has it: {"x": 0} for a tensor, {"t": ...}, {"d": ...} for tuples and
+    dicts."""
+    if isinstance(value, torch.Tensor) and value.dtype in CODES:
+        return {"x": 0}
     if isinstance(value, dict):
-        return {"d": [[key, _skeleton(part, tensors, who)] for key, part in value.items()]}
+        return {"d": [[key, _skeleton(part, who)] for key, part in value.items()]}
     if isinstance(value, tuple | list):
-        parts = [_skeleton(part, tensors, who) for part in value]
+        parts = [_skeleton(part, who) for part in value]
         return {"t": parts} if isinstance(value, tuple) else parts
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -105,16 +104,3 @@ def _rebuilt(skeleton, tensors):
     if kind == "d":
         return {key: _rebuilt(part, tensors) for key, part in inside}
     return tuple(_rebuilt(part, tensors) for part in inside)
-
-
-def _described(skeleton):
-    """dtype, shape and whether a gradient is wanted, of each tensor."""
-    if isinstance(skeleton, list):
-        for part in skeleton:
-            yield from _described(part)
-    elif isinstance(skeleton, dict):
-        ((kind, inside),) = skeleton.items()
-        if kind == "x":
-            yield inside
-        else:
-            yield from _described([p for _, p in inside] if kind == "d" else inside)

@@ -9,6 +9,7 @@ import json
 import torch
 from torch import nn
 
+from course.comm.tensors import describe
 from course.parallel.pipeline.batches import cut, rows_of, sizes_of
 from course.parallel.pipeline.execution import Execution
 from course.parallel.pipeline.mail import Mail
@@ -62,7 +63,7 @@ class Pipeline(nn.Module):
         self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
         self._input_gradients((args, kwargs))
         self.tied.finish(tied)
-        return objective and objective.total
+        return objective and sum(objective.losses.values())
 
     def objective(self, targets, sizes) -> "Objective":
         """What the last stage's output is worth, micro-batch by micro-batch."""
@@ -74,7 +75,7 @@ class Pipeline(nn.Module):
         found = {}
         batches, _, _ = self._micro_batches(args, kwargs, None, sizes)
         steps = [step for step in self.schedule.rows[self.comm.rank] if step.kind == FORWARD]
-        self._run(steps, batches, lambda number, out: [found.setdefault(number, out)][:0])
+        self._run(steps, batches, lambda number, out: found.update({number: out}) or [])
         return joined([found[number] for number in sorted(found)]) if found else None
 
     def timing(self) -> Timing:
@@ -126,22 +127,24 @@ class Pipeline(nn.Module):
 
 
 class Objective:
-    """The loss of each micro-batch as its part of the batch's; `total`: their sum so far."""
+    """The loss of each micro-batch as its part of the batch's; `losses` {number: that part}."""
 
     def __init__(self, loss, weigh, targets, sizes):
         weights = [float(weigh(target)) for target in targets] if weigh else sizes
         self.factors = [weight / (sum(weights) or 1) for weight in weights]
-        self.loss, self.targets, self.total = loss, targets, 0.0
+        self.loss, self.targets, self.losses = loss, targets, {}
 
-    def __call__(self, number, out) -> list:
+    def __call__(self, number, out) -> torch.Tensor:
         """The tensor whose backward is that of micro-batch `number`, whose output is `out`."""
         if self.factors[number] == 0:  # the mean over no rows is not a number
-            return [sum(x.sum() for x in tensors_of(out) if x.requires_grad) * 0.0]
+            return sum([x.sum() for x in tensors_of(out) if x.requires_grad], torch.zeros(())) * 0.0
         target = self.targets[number]
         value = self.loss(out) if target is None else self.loss(out, target)
+        if value.numel() != 1:
+            raise ValueError(f"a loss is one number, not {describe(value.dtype, value.shape)}")
         value = value * self.factors[number]
-        self.total = self.total + value.detach()
-        return [value]
+        self.losses[number] = value.detach()
+        return value
 
 
 def _module(modules, stage, rank):

@@ -69,10 +69,6 @@ class Schedule:
         """The stages that are on `rank`."""
         return [stage for stage in range(self.stages) if self.rank_of[stage] == rank]
 
-    def taking(self, takes) -> "Schedule":
-        """The same table for other connections {stage: the stages, or INPUT, that it takes}."""
-        return Schedule(self.rows, takes)
-
     @classmethod
     def of(cls, text: str, takes=None) -> "Schedule":
         """Read a table of one's own: a line each rank, steps divided by commas or spaces."""
@@ -86,9 +82,3 @@ class Schedule:
     def __repr__(self):
         return (f"<schedule of {self.micro_batches} micro-batches through {self.stages} stages on "
                 f"{len(self.rows)} ranks>")  # fmt: skip
-
-    def __eq__(self, other):
-        return isinstance(other, Schedule) and (self.rows, self.takes) == (other.rows, other.takes)
-
-    def __hash__(self):
-        return hash(self.rows)

@@ -12,40 +12,39 @@ both together do what one whole backward does.  Source: Qi et al. 2023; torch's 
 from typing import NamedTuple
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 
 class Branch(NamedTuple):
     """A `node` of the graph where weights branch off, `slopes`: what arrives there, by its outputs,
-    and `leaves`: the nodes of those weights; `on_path`: whether the first pass goes through it."""
+    and `leaves`: the nodes of those weights."""
 
     node: object
     slopes: dict
     leaves: frozenset
-    on_path: bool
 
 
 class SplitBackward:
-    """The backward of `outputs` with respect to `edges`, the gradient edges of what came in.
+    """The backward of the number `root` with respect to `edges`, the gradient edges of what came
+    in; None is a root without any.  First `input_gradients`, then `accumulate`, each once."""
 
-    First `input_gradients`, then `accumulate`, each once.
-    """
-
-    def __init__(self, outputs, slopes, edges):
-        self.outputs, self.slopes, self.edges = outputs, slopes, edges
-        self.graph = _graph([get_gradient_edge(x).node for x in outputs])
-        ends = {edge.node for edge in edges}
-        on_path = _reaching(self.graph, lambda node: node in ends)
-        self.branches = [*self._branches(on_path, ends), *self._roots(on_path)]
+    def __init__(self, root, edges):
+        self.root, self.edges, self.branches = root, edges, []
+        if root is not None:
+            self.graph, ends = _graph(root.grad_fn), {edge.node for edge in edges}
+            on_path = _reaching(self.graph, ends)
+            self.branches = [*self._branches(on_path, ends)]
+            if root.grad_fn not in on_path:  # all of it in the second half
+                one, leaves = torch.ones_like(root), _leaves(self.graph, [root.grad_fn])
+                self.branches = [Branch(root.grad_fn, {0: one}, leaves)]
 
     def input_gradients(self) -> list:
-        """Of each edge; None for one that the outputs do not depend on."""
-        if not self.edges or not self.outputs:
+        """Of each edge; None for one that the root does not depend on."""
+        if not self.edges or self.root is None:
             return [None] * len(self.edges)
-        noting = [b.node.register_prehook(_note(b.slopes)) for b in self.branches if b.on_path]
+        noting = [b.node.register_prehook(_note(b.slopes)) for b in self.branches]
         try:
-            return torch.autograd.grad(self.outputs, self.edges, self.slopes, retain_graph=True,
-                                       allow_unused=True)  # fmt: skip
+            return torch.autograd.grad(self.root, self.edges, retain_graph=True, allow_unused=True)
         finally:
             for handle in noting:
                 handle.remove()
@@ -55,7 +54,7 @@ class SplitBackward:
         for branches in _sharing(self.branches):
             begin = [(GradientEdge(b.node, i), x) for b in branches for i, x in b.slopes.items()]
             leaves = {node.variable for b in branches for node in b.leaves}
-            again = [b for b in branches if b.on_path] if len(branches) > 1 else []
+            again = branches if len(branches) > 1 else []
             replaced = [b.node.register_prehook(_instead(b.slopes)) for b in again]
             try:
                 if begin:
@@ -68,20 +67,12 @@ class SplitBackward:
         for node in on_path - ends:
             off = [child for child in self.graph[node] if child not in on_path]
             if leaves := _leaves(self.graph, off):
-                yield Branch(node, {}, leaves, True)
-
-    def _roots(self, on_path):
-        """Outputs that depend on weights alone."""
-        for x, slope in zip(self.outputs, self.slopes):
-            node, index = get_gradient_edge(x)[:2]
-            if node not in on_path and (leaves := _leaves(self.graph, [node])):
-                slope = torch.ones_like(x) if slope is None else slope
-                yield Branch(node, {index: slope}, leaves, False)
+                yield Branch(node, {}, leaves)
 
 
-def _graph(roots) -> dict:
-    """{node: the nodes behind it} of all nodes behind `roots`, and these, the last ones first."""
-    graph, stack = {}, [*roots]
+def _graph(root) -> dict:
+    """{node: the nodes behind it} of `root` and all nodes behind it."""
+    graph, stack = {}, [root]
     while stack:
         node = stack.pop()
         if node not in graph:
@@ -90,13 +81,13 @@ def _graph(roots) -> dict:
     return graph
 
 
-def _reaching(graph, wanted) -> set:
-    """The nodes that are `wanted`, or have such behind them."""
+def _reaching(graph, ends) -> set:
+    """Those of `ends` that are in the graph, and the nodes that have such behind them."""
     ahead = {}
     for node, behind in graph.items():
         for child in behind:
             ahead.setdefault(child, []).append(node)
-    found, stack = set(), [node for node in graph if wanted(node)]
+    found, stack = set(), [node for node in graph if node in ends]
     while stack:
         node = stack.pop()
         if node not in found:

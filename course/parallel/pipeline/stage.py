@@ -7,9 +7,9 @@ import torch
 from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
 
-from course.parallel.pipeline.parcels import mapped
+from course.parallel.pipeline.parcels import Parcel, unpack
+from course.parallel.pipeline.schedule import INPUT
 from course.parallel.pipeline.split_backward import SplitBackward
 
 
@@ -28,11 +28,25 @@ class Arrived(Function):
         return None, None, None, None
 
 
-class Kept(NamedTuple):
-    """Of one forward: the `outputs` that have a gradient, the edges of its graph where what came in
-    begins, {number: edge}, and the `slopes` that these have come to."""
+class Departed(Function):
+    """Tensors that went out; on the way back, which begins here, they have the `slopes`."""
 
-    outputs: list
+    @staticmethod
+    def forward(ctx, slopes, *outputs):
+        ctx.slopes = slopes
+        return outputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx, _):
+        return None, *ctx.slopes
+
+
+class Kept(NamedTuple):
+    """Of one forward: where its backward begins, the slopes to begin with (none of a loss), and
+    where it ends: {number of a tensor that came in: its edge}, and {number: slope}."""
+
+    root: torch.Tensor | None
+    given: list
     edges: dict
     slopes: dict
 
@@ -48,42 +62,42 @@ class Stage:
         self.module, self.recompute = module, recompute
         self.kept, self.split = {}, {}
 
-    def arrive(self, tensors, differentiable) -> tuple:
-        """The tensors that came in, ready for `forward`, and their edges, slopes to be."""
-        edges, slopes, ready = {}, {}, []
-        for number, (x, wanted) in enumerate(zip(tensors, differentiable)):
-            if wanted:
-                anchor = torch.zeros(0, device="cpu", requires_grad=True)
-                x = Arrived.apply(anchor, [x], slopes, number)
-                edges[number] = get_gradient_edge(x)
-            ready.append(x)
-        return ready, edges, slopes
+    def forward(self, micro_batch, parcels, finish):
+        """What the module gives for `parcels` {source: Parcel}; `finish(output)`: the tensors of
+        it that a backward begins with."""
+        call = functools.partial(self.call, micro_batch)
+        if not torch.is_grad_enabled():
+            return _run(call, parcels, finish)[0]
+        if self.recompute:
+            again = functools.partial(
+                self._again, _random_state(), self._buffers(), parcels, finish
+            )
+            self.kept[micro_batch], parcels = again, _copies(parcels)
+            return _run(call, parcels, finish)[0]
+        out, self.kept[micro_batch] = _run(call, parcels, finish)
+        return out
 
-    def forward(self, micro_batch, args, kwargs):
-        """What the module gives for a micro-batch."""
-        if not (self.recompute and torch.is_grad_enabled()):
-            return self.module(*args, **kwargs)
-        again = functools.partial(_Again(self.module), **kwargs)
-        return checkpoint(again, *args, use_reentrant=False)
-
-    def keep(self, micro_batch, outputs, edges, slopes):
-        """Keep the tensors `outputs` for their backward."""
-        self.kept[micro_batch] = Kept([x for x in outputs if x.requires_grad], edges, slopes)
+    def call(self, micro_batch, args, kwargs):
+        """What the module gives for these arguments."""
+        return self.module(*args, **kwargs)
 
     def backward(self, micro_batch, slopes) -> dict:
         """Add the gradients of the weights; {number: slope} of what came in.
 
-        `slopes` are those of the outputs kept, None for a scalar's 1.
+        `slopes` are those of the outputs, none of a loss.
         """
-        outputs, edges, came = self.kept.pop(micro_batch)
-        if outputs:
-            torch.autograd.backward(outputs, slopes)
+        root, given, edges, came = self._live(micro_batch)
+        del self.kept[micro_batch]
+        given += slopes
+        if root is not None:
+            torch.autograd.backward(root)
         return {number: came.get(number) for number in edges}
 
     def backward_input(self, micro_batch, slopes) -> dict:
         """The first half: {number: slope} of what came in."""
-        outputs, edges, _ = self.kept[micro_batch]
-        split = self.split[micro_batch] = SplitBackward(outputs, slopes, [*edges.values()])
+        root, given, edges, _ = self._live(micro_batch)
+        given += slopes
+        split = self.split[micro_batch] = SplitBackward(root, [*edges.values()])
         return dict(zip(edges, split.input_gradients()))
 
     def backward_weight(self, micro_batch):
@@ -91,18 +105,64 @@ class Stage:
         self.split.pop(micro_batch).accumulate()
         del self.kept[micro_batch]
 
+    def _live(self, micro_batch) -> Kept:
+        kept = self.kept[micro_batch]
+        if callable(kept):
+            kept = self.kept[micro_batch] = kept()
+        return kept
 
-class _Again:
-    """A module's forward that may be done a second time: with the buffers of the first, and with
-    what came in, of which the module gets copies, since it may change these."""
+    def _buffers(self) -> dict:
+        return {name: x.clone() for name, x in self.module.named_buffers()}
 
-    def __init__(self, module):
-        self.module, self.buffers = module, None
+    def _again(self, state, buffers, parcels, finish) -> Kept:
+        """The forward a second time."""
+        devices = [index for index, _ in state[1:]]
+        with torch.random.fork_rng(devices):
+            torch.set_rng_state(state[0])
+            for index, cuda in state[1:]:
+                torch.cuda.set_rng_state(cuda, index)
+            return _run(lambda args, kwargs: functional_call(self.module, buffers, args, kwargs),
+                        parcels, finish)[1]  # fmt: skip
 
-    def __call__(self, *args, **kwargs):
-        args, kwargs = mapped(torch.clone, (args, kwargs))
-        if self.buffers is None:
-            self.buffers = {name: x.clone() for name, x in self.module.named_buffers()}
-            return self.module(*args, **kwargs)
-        buffers = {name: x.clone() for name, x in self.buffers.items()}
-        return functional_call(self.module, buffers, args, kwargs)
+
+def _run(call, parcels, finish) -> tuple:
+    """What `call(args, kwargs)` gives for the parcels, and what a backward needs."""
+    tensors = [x for parcel in parcels.values() for x in parcel.tensors]
+    wanted = [each for parcel in parcels.values() for each in parcel.differentiable]
+    edges, slopes, given = {}, {}, []
+    for number, x in enumerate(tensors):
+        if wanted[number] and torch.is_grad_enabled():
+            anchor = torch.zeros(0, device="cpu", requires_grad=True)
+            tensors[number] = Arrived.apply(anchor, [x], slopes, number)
+            edges[number] = get_gradient_edge(tensors[number])
+    out = call(*_arguments(parcels, iter(tensors)))
+    outputs = finish(out)
+    root = outputs if isinstance(outputs, torch.Tensor) else None
+    if root is None and (outputs := [x for x in outputs if x.requires_grad]):
+        root = Departed.apply(given, *outputs)
+    return out, Kept(
+        root if root is not None and root.requires_grad else None, given, edges, slopes
+    )
+
+
+def _arguments(parcels, tensors) -> tuple:
+    """What a module is called with: a tuple as several arguments, the batch as it was given."""
+    args, kwargs = [], {}
+    for source, parcel in parcels.items():
+        value = unpack(parcel.text, tensors)
+        if source == INPUT:
+            value, kwargs = value
+        args += value if isinstance(value, tuple) else [value]
+    return tuple(args), kwargs
+
+
+def _copies(parcels) -> dict:
+    return {source: Parcel(p.text, [x.clone() for x in p.tensors]) for source, p in parcels.items()}
+
+
+def _random_state() -> list:
+    """Of the CPU, and of the GPU that is in use, with its number."""
+    state = [torch.get_rng_state()]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state.append((torch.cuda.current_device(), torch.cuda.get_rng_state()))
+    return state

@@ -18,9 +18,7 @@ class PipeDream(Pipeline):
     """A pipeline whose `step` trains: on each micro-batch, a batch of its own, once.
 
     `optimizer(parameters)` makes that of each stage, which belongs to its weights as they are.
-    After a step `staleness` {stage: [updates between a batch's forward and its backward]} and
-    `versions` {stage: the most versions of its weights that there were, the latest included} tell
-    of it.
+    Its `stages` {number: StashingStage} tell of staleness.
     Raises ValueError for a schedule of halves of backwards, and as Pipeline does.
     """
 
@@ -38,36 +36,32 @@ class PipeDream(Pipeline):
         objective.factors = [float(factor > 0) for factor in objective.factors]
         return objective
 
-    @property
-    def staleness(self) -> dict:
-        return {number: stage.staleness for number, stage in self.stages.items()}
-
-    @property
-    def versions(self) -> dict:
-        return {number: stage.most for number, stage in self.stages.items()}
-
 
 class StashingStage(Stage):
     """A stage that updates its weights after each backward, and goes back through the weights that
-    it went forward with: `stash` {version: weights}, `used` {micro-batch: version}."""
+    it went forward with: `stash` {version: weights}, `used` {micro-batch: version}.
+
+    `staleness` [of each batch so far]: the updates between its forward and its backward;
+    `most_versions`: how many versions of its weights there were at most, the latest included.
+    """
 
     def __init__(self, module, optimizer):
         super().__init__(module)
         trained = [p for p in module.parameters() if p.requires_grad]
         self.optimizer = optimizer(trained) if trained else None
         self.version, self.stash, self.used = 0, {}, {}
-        self.staleness, self.most = [], 0
+        self.staleness, self.most_versions = [], 0
 
-    def forward(self, micro_batch, args, kwargs):
+    def call(self, micro_batch, args, kwargs):
         if not torch.is_grad_enabled():
-            return super().forward(micro_batch, args, kwargs)
+            return super().call(micro_batch, args, kwargs)
         if self.version not in self.stash:
             self.stash[self.version] = {
                 name: p.detach().clone().requires_grad_(p.requires_grad)
                 for name, p in self.module.named_parameters()
             }
         self.used[micro_batch] = self.version
-        self.most = max(self.most, len(self.stash))
+        self.most_versions = max(self.most_versions, len(self.stash))
         return functional_call(self.module, self.stash[self.version], args, kwargs)
 
     def backward(self, micro_batch, slopes) -> dict:

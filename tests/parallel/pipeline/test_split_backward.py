@@ -10,6 +10,7 @@ from torch.autograd.graph import get_gradient_edge
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, NDR
 from course.parallel.pipeline.split_backward import SplitBackward
+from course.parallel.pipeline.stage import Departed
 from course.worlds import run, simulated
 
 WIDTH = 5
@@ -79,7 +80,8 @@ def gradients(seed, split):
     if not pairs:
         return []
     if split:
-        halves = SplitBackward(*map(list, zip(*pairs)), edges)
+        outputs, slopes = zip(*pairs)
+        halves = SplitBackward(Departed.apply(slopes, *outputs), edges)
         came = halves.input_gradients()
         assert all(p.grad is None for p in net.parameters())
         halves.accumulate()
@@ -104,15 +106,15 @@ def flops(comm, split, layers):
     """What a backward of linear layers charges on the imagined cluster, or each half of it."""
     net = nn.Sequential(*[nn.Linear(8, 8, device="meta") for _ in range(layers)])
     x = torch.empty(4, 8, device="meta", requires_grad=True)
-    out = net(x)
+    out = net(x).sum()
     times = [comm.clock()]
     if split:
-        halves = SplitBackward([out], [torch.empty_like(out)], [get_gradient_edge(x)])
+        halves = SplitBackward(out, [get_gradient_edge(x)])
         halves.input_gradients()
         times.append(comm.clock())
         halves.accumulate()
     else:
-        out.backward(torch.empty_like(out))
+        out.backward()
     times.append(comm.clock())
     return [b - a for a, b in zip(times, times[1:])]
 
@@ -129,7 +131,7 @@ def test_no_product_is_computed_twice():
 
 def test_what_depends_on_no_input_has_all_its_backward_in_the_second_half():
     net, x = nn.Linear(3, 3), torch.ones(2, 3)
-    halves = SplitBackward([net(x).sum()], [None], [])
+    halves = SplitBackward(net(x).sum(), [])
     assert halves.input_gradients() == []
     assert net.weight.grad is None
     halves.accumulate()
