@@ -13,7 +13,7 @@ from course.comm.tensors import describe
 from course.parallel.pipeline.batches import cut, rows_of, sizes_of
 from course.parallel.pipeline.execution import Execution
 from course.parallel.pipeline.mail import Mail
-from course.parallel.pipeline.parcels import joined, pack, tensors_of
+from course.parallel.pipeline.parcels import Parcel, joined, pack, tensors_of
 from course.parallel.pipeline.schedule import INPUT
 from course.parallel.pipeline.stage import Stage
 from course.parallel.pipeline.step import FORWARD, Step
@@ -106,7 +106,9 @@ class Pipeline(nn.Module):
         self.mail.begin(forward_only=not torch.is_grad_enabled())
         for stage in self._takers:
             for number, value in enumerate(inputs):
-                self.mail.give(pack(value, "the batch"), INPUT, stage, number)
+                text, tensors = pack(value, "the batch")
+                apart = Parcel(text, [x.data for x in tensors])  # each may be changed in place
+                self.mail.give(apart, INPUT, stage, number)
         execution = Execution(self.schedule, self.stages, self.mail, finish)
         execution.run(steps)
         self.timing_here, self.peak_live = execution.spans, execution.peak_live

@@ -24,7 +24,7 @@ def test_a_structure_is_cut_at_its_rows():
 
 
 @pytest.mark.parametrize("call, sentence", [
-    (lambda: rows_of([torch.ones(2), torch.ones(3)], 4), "rank 4: .* same number of rows, not 2, 3"),
+    (lambda: rows_of([torch.ones(2), torch.ones(3)], 4), "rank 4: .* number of rows, not 2, 3"),
     (lambda: sizes_of(None, None, 2, 4), "rank 4: of how many rows is the batch"),
     (lambda: sizes_of(4, [1, -1, 4], 3, 4), "rank 4: the schedule has 3 micro-batches, and sizes"),
     (lambda: sizes_of(4, [1, 2], 2, 4), r"rank 4: a batch of 4 rows is not 1 \+ 2"),

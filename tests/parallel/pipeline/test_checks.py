@@ -17,7 +17,7 @@ from tests.parallel.pipeline.nets import chance_schedule
     ("0F0 0B0\n2F0 2B0", "1F0 is missing on no rank"),
     ("0B0", "0F0 is missing on rank 0"),
     ("0F0 0I0", "0W0 is missing on rank 0"),
-    ("0F0 0B0 0W0", "B is a whole backward, I and W are its halves: stage 0 on rank 0 does F, B, W"),
+    ("0F0 0B0 0W0", "B is a whole backward, I and W are its halves: stage 0 on rank 0 does"),
     ("0B0 0F0", "rank 0: 0B0 needs 0F0, which stands behind it"),
     ("0F0 0W0 0I0", "rank 0: 0W0 needs 0I0, which stands behind it"),
     ("1F0 0F0 1B0 0B0", "rank 0: 1F0 needs 0F0, which stands behind it"),

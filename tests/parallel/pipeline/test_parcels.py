@@ -34,4 +34,4 @@ def test_the_structures_of_micro_batches_are_joined():
     each = [(torch.full((n, 2), n), {"mean": torch.tensor(n)}, n) for n in (1, 0, 2)]
     rows, means, numbers = joined(each)
     assert rows[:, 0].tolist() == [1, 2, 2]
-    assert means["mean"].tolist() == numbers == [1, 0, 2]
+    assert means["mean"].tolist() == list(numbers) == [1, 0, 2]

@@ -207,9 +207,14 @@ def test_training_with_skips_and_frozen_layers_ends_with_the_serial_weights():
 
 def noisy_net():
     torch.manual_seed(0)
-    return [nn.Sequential(nn.Linear(nets.WIDTH, nets.WIDTH), nn.BatchNorm1d(nets.WIDTH),
-                          nn.utils.parametrizations.spectral_norm(nn.Linear(nets.WIDTH, 3)),
-                          nn.Dropout(0.5), nn.Linear(3, nets.WIDTH)).double() for _ in range(2)]  # fmt: skip
+    return [noisy_stage().double() for _ in range(2)]
+
+
+def noisy_stage():
+    normed = nn.utils.parametrizations.spectral_norm(nn.Linear(nets.WIDTH, 3))
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(nets.WIDTH, nets.WIDTH),
+                         nn.BatchNorm1d(nets.WIDTH), normed, nn.Dropout(0.5),
+                         nn.Linear(3, nets.WIDTH))  # fmt: skip
 
 
 def noisy(comm, recompute):
@@ -232,7 +237,7 @@ def test_recomputing_draws_and_remembers_nothing_twice():
 
 
 def in_eighths(comm):
-    """Half types, exactly; and what is long enough for a lane, in an order of the receiver's own."""
+    """Half types, exactly; what is long enough for a lane, in an order of the receiver's own."""
     schedule = Schedule.of("0F0 0F1 0F2 0B1 0B0 0B2\n1F2 1F0 1F1 1B1 1B2 1B0")
     found = []
     for dtype, width, rows in ((torch.bfloat16, 4, 6), (torch.float16, 4, 6), (None, 20000, 24)):

@@ -21,7 +21,7 @@ from course.worlds import run, simulated
 from tests.parallel.pipeline.nets import chance_schedule
 
 DRAWING = """\
-0F0-0F1-........0B0-----0B1-----
+0F0-0F1-........0B0-----....0B1-----
 ....1F0-1B0-----1F1-1B1-----"""
 
 
@@ -70,7 +70,7 @@ def measured(comm, schedule):
 def required_as_foretold(schedule, device):
     ranks = len(schedule.rows)
     on = simulated(one_switch(ranks, FREE, NDR), device=device, charge=a_second_a_product)
-    results, foretold = run(measured, ranks, schedule, on=on), simulate(schedule)
+    results, foretold = run(measured, ranks, schedule, on=on, timeout=1000), simulate(schedule)
     timing = results[0][0]
     assert timing.bubble == pytest.approx(foretold.bubble, abs=1e-3)
     for mine, theirs in zip(timing.rows, foretold.rows, strict=True):
