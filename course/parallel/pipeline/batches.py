@@ -31,9 +31,8 @@ def sizes_of(rows, sizes, micro_batches: int, rank: int) -> list[int]:
         raise ValueError(f"rank {rank}: the schedule has {micro_batches} micro-batches, and sizes "
                          f"are {sizes}")  # fmt: skip
     if rows not in (None, sum(sizes)):
-        raise ValueError(
-            f"rank {rank}: a batch of {rows} rows is not {' + '.join(map(str, sizes))}"
-        )
+        told = " + ".join(map(str, sizes))
+        raise ValueError(f"rank {rank}: a batch of {rows} rows is not {told}")
     return sizes
 
 

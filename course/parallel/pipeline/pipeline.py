@@ -41,14 +41,13 @@ class Pipeline(nn.Module):
             raise ValueError(f"a schedule of {len(schedule.rows)} ranks cannot run on {comm.size}")
         self.comm, self.schedule, self.loss, self.weigh = comm.split(0), schedule, loss, weigh
         _require_same(self.comm, schedule)
-        own = {
-            stage: _module(modules, stage, comm.rank) for stage in schedule.own_stages(comm.rank)
-        }
+        here = schedule.own_stages(comm.rank)
+        own = {stage: _module(modules, stage, comm.rank) for stage in here}
         self.parts = nn.ModuleDict({str(stage): module for stage, module in own.items()})
         self.stages = {stage: Stage(part, recompute) for stage, part in own.items()}
         self.mail = Mail(self.comm, schedule)
         self.tied = TiedWeights(self.comm, schedule, own, tied)
-        self.timing_here, self.peak_live = [], 0
+        self.spans, self.peak_live = [], 0
 
     def step(self, *args, target=None, sizes=None, **kwargs):
         """Forward and backward of a batch; the loss, where the last stage is, else None.
@@ -57,10 +56,14 @@ class Pipeline(nn.Module):
         them too.  `sizes`: the rows of each micro-batch, else as equal as can be.
         Raises ValueError for rows that do not agree.
         """
-        batches = self._micro_batches(args, kwargs, target, sizes)
+        if not torch.is_grad_enabled():
+            raise RuntimeError("a step goes backward: under no_grad(), call the pipeline itself")
+        needed = self._has_last or self._takers
+        batches = self._micro_batches(args, kwargs, target, sizes) if needed else [[]] * 3
         objective = self.objective(*batches[1:]) if self._has_last else None
         tied = self.tied.begin()
-        self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
+        done = self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
+        self.spans, self.peak_live = done.spans, done.peak_live
         self._input_gradients((args, kwargs))
         self.tied.finish(tied)
         return objective and sum(objective.losses.values())
@@ -73,14 +76,14 @@ class Pipeline(nn.Module):
     def forward(self, *args, sizes=None, **kwargs):
         """What the last stage gives for a batch, where that is, else None; no gradient."""
         found = {}
-        batches, _, _ = self._micro_batches(args, kwargs, None, sizes)
+        batches = self._micro_batches(args, kwargs, None, sizes)[0] if self._takers else []
         steps = [step for step in self.schedule.rows[self.comm.rank] if step.kind == FORWARD]
         self._run(steps, batches, lambda number, out: found.update({number: out}) or [])
         return joined([found[number] for number in sorted(found)]) if found else None
 
     def timing(self) -> Timing:
         """When each rank did what in the last step.  Collective: an all-gather of it."""
-        spans = [(*step, start, end) for step, start, end in self.timing_here]
+        spans = [(*step, start, end) for step, start, end in self.spans]
         everyone = [json.loads(text) for text in self.comm.gather_texts(json.dumps(spans))]
         return Timing([[Span(Step(*row[:3]), *row[3:]) for row in rows] for rows in everyone])
 
@@ -94,15 +97,13 @@ class Pipeline(nn.Module):
         return [stage for stage in self.stages if INPUT in self.schedule.takes[stage]]
 
     def _micro_batches(self, args, kwargs, target, sizes) -> tuple:
-        """Inputs and targets cut, as far as they are needed here; and the sizes."""
-        if not (self._has_last or self._takers):
-            return [], [], []
+        """Inputs and targets cut, and the sizes."""
         rank, count = self.comm.rank, self.schedule.micro_batches
         rows = rows_of((args, kwargs, target), rank)
         sizes = sizes_of(rows, sizes, count, rank)
         return cut((args, kwargs), sizes), cut(target, sizes), sizes
 
-    def _run(self, steps, inputs, finish):
+    def _run(self, steps, inputs, finish) -> Execution:
         self.mail.begin(forward_only=not torch.is_grad_enabled())
         for stage in self._takers:
             for number, value in enumerate(inputs):
@@ -111,7 +112,7 @@ class Pipeline(nn.Module):
                 self.mail.give(apart, INPUT, stage, number)
         execution = Execution(self.schedule, self.stages, self.mail, finish)
         execution.run(steps)
-        self.timing_here, self.peak_live = execution.spans, execution.peak_live
+        return execution
 
     def _input_gradients(self, batch):
         """Let the gradient of the batch go on to where that comes from."""

@@ -87,24 +87,23 @@ def _reaching(graph, ends) -> set:
     for node, behind in graph.items():
         for child in behind:
             ahead.setdefault(child, []).append(node)
-    found, stack = set(), [node for node in graph if node in ends]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += ahead.get(node, [])
-    return found
+    return _closure(ends & graph.keys(), ahead)
 
 
 def _leaves(graph, roots) -> frozenset:
     """The nodes that accumulate gradients of weights, of all behind `roots`."""
-    found, stack = set(), [*roots]
+    return frozenset(node for node in _closure(roots, graph) if hasattr(node, "variable"))
+
+
+def _closure(start, following) -> set:
+    """The nodes of `start`, those `following` {node: nodes}, and so on."""
+    found, stack = set(), [*start]
     while stack:
         node = stack.pop()
         if node not in found:
             found.add(node)
-            stack += graph[node]
-    return frozenset(node for node in found if hasattr(node, "variable"))
+            stack += following.get(node, [])
+    return found
 
 
 def _note(slopes):
@@ -127,13 +126,6 @@ def _sharing(branches) -> list:
     """Groups of branches: in one group those that have a weight in common."""
     groups = []
     for branch in branches:
-        leaves, members = set(branch.leaves), [branch]
-        apart = []
-        for other_leaves, others in groups:
-            if leaves & other_leaves:
-                leaves |= other_leaves
-                members += others
-            else:
-                apart.append((other_leaves, others))
-        groups = [*apart, (leaves, members)]
-    return [members for _, members in groups]
+        touched = [g for g in groups if any(branch.leaves & other.leaves for other in g)]
+        groups = [g for g in groups if g not in touched] + [sum(touched, [branch])]
+    return groups

@@ -69,10 +69,11 @@ class Stage:
         if not torch.is_grad_enabled():
             return _run(call, parcels, finish)[0]
         if self.recompute:
-            again = functools.partial(
-                self._again, _random_state(), self._buffers(), parcels, finish
-            )
-            self.kept[micro_batch], parcels = again, _copies(parcels)
+            before = _random_state(), {k: x.clone() for k, x in self.module.named_buffers()}
+            self.kept[micro_batch] = functools.partial(self._again, *before, parcels, finish)
+            parcels = {
+                k: Parcel(p.text, [x.clone() for x in p.tensors]) for k, p in parcels.items()
+            }
             return _run(call, parcels, finish)[0]
         out, self.kept[micro_batch] = _run(call, parcels, finish)
         return out
@@ -111,9 +112,6 @@ class Stage:
             kept = self.kept[micro_batch] = kept()
         return kept
 
-    def _buffers(self) -> dict:
-        return {name: x.clone() for name, x in self.module.named_buffers()}
-
     def _again(self, state, buffers, parcels, finish) -> Kept:
         """The forward a second time."""
         devices = [index for index, _ in state[1:]]
@@ -140,9 +138,9 @@ def _run(call, parcels, finish) -> tuple:
     root = outputs if isinstance(outputs, torch.Tensor) else None
     if root is None and (outputs := [x for x in outputs if x.requires_grad]):
         root = Departed.apply(given, *outputs)
-    return out, Kept(
-        root if root is not None and root.requires_grad else None, given, edges, slopes
-    )
+    if root is not None and not root.requires_grad:
+        root = None
+    return out, Kept(root, given, edges, slopes)
 
 
 def _arguments(parcels, tensors) -> tuple:
@@ -154,10 +152,6 @@ def _arguments(parcels, tensors) -> tuple:
             value, kwargs = value
         args += value if isinstance(value, tuple) else [value]
     return tuple(args), kwargs
-
-
-def _copies(parcels) -> dict:
-    return {source: Parcel(p.text, [x.clone() for x in p.tensors]) for source, p in parcels.items()}
 
 
 def _random_state() -> list:

@@ -50,11 +50,9 @@ class Timing:
         return [peak_live(span.step for span in row) for row in self.rows]
 
     def __str__(self):
-        begin = min(span.start for row in self.rows for span in row)
-        unit = min(
-            span.end - span.start for row in self.rows for span in row if span.end > span.start
-        )
-        width = 1 + max(len(str(span.step)) for row in self.rows for span in row)
+        spans = [span for row in self.rows for span in row]
+        begin, width = min(s.start for s in spans), 1 + max(len(str(s.step)) for s in spans)
+        unit = min(s.end - s.start for s in spans if s.end > s.start)
         return "\n".join(_drawn(row, begin, width / unit) for row in self.rows)
 
 

@@ -304,7 +304,7 @@ def copied(comm):
     other = copy.deepcopy(pipeline)
     pipeline.load_state_dict(other.state_dict())
     pipeline.eval()
-    out = pipeline(batch(5)[0], sizes=[4, 1])
+    out = pipeline(*([batch(5)[0]] if comm.rank == 0 else []), sizes=[4, 1])
     return names[0], out, all(p.grad is None for p in pipeline.parameters()), other.comm
 
 
@@ -376,6 +376,7 @@ def wrongly(comm, kind):
         "thing": lambda: pipeline(net=[Thing(), net[1]]).step(x, target=y),
         "tied": lambda: pipeline(tied=[[(0, "weight"), (1, "out.weight")]]),
         "alone": lambda: pipeline(tied=[[(0, "out.weight")]]),
+        "no gradient": lambda: torch.no_grad()(pipeline().step)(x, target=y),
         "scalar": lambda: pipeline(loss=lambda out, y: out - y).step(x, target=y),
     }
     wrong[kind]()
@@ -397,6 +398,7 @@ class Thing(nn.Module):
     ("thing", "stage 0 gives set {1, 2}: stages give tensors, numbers"),
     ("tied", "stage 0 has no parameter 'weight' to be tied"),
     ("alone", "tied weights are two or more"),
+    ("no gradient", r"a step goes backward: under no_grad\(\), call the pipeline itself"),
     ("scalar", r"rank 1 failed: ValueError: a loss is one number, not float64 \[2, 3\]"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(kind, sentence):
