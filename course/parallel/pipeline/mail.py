@@ -50,7 +50,8 @@ class Mail:
         head = [torch.tensor([len(words)], device="cpu")]
         if words:
             head.append(torch.tensor([*words], dtype=torch.uint8, device="cpu"))
-        self.handles += [self.lanes.send(x, rank, tag) for x in (*head, *parcel.tensors)]
+        self.handles += [self.comm.isend(x, rank, tag) for x in head]
+        self.handles += [self.lanes.send(x, rank, tag) for x in parcel.tensors]
 
     def take(self, source, target, micro_batch) -> Parcel:
         """Wait for the parcel from stage `source`, or the INPUT, to `target`."""
