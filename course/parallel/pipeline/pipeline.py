@@ -56,6 +56,7 @@ class Pipeline(nn.Module):
         them too.  `sizes`: the rows of each micro-batch, else as equal as can be.
         Raises ValueError for rows that do not agree.
         """
+        self._require_ranks()
         if not torch.is_grad_enabled():
             raise RuntimeError("a step goes backward: under no_grad(), call the pipeline itself")
         needed = self._has_last or self._takers
@@ -75,6 +76,7 @@ class Pipeline(nn.Module):
     @torch.no_grad()
     def forward(self, *args, sizes=None, **kwargs):
         """What the last stage gives for a batch, where that is, else None; no gradient."""
+        self._require_ranks()
         found = {}
         batches = self._micro_batches(args, kwargs, None, sizes)[0] if self._takers else []
         steps = [step for step in self.schedule.rows[self.comm.rank] if step.kind == FORWARD]
@@ -82,7 +84,8 @@ class Pipeline(nn.Module):
         return joined([found[number] for number in sorted(found)]) if found else None
 
     def timing(self) -> Timing:
-        """When each rank did what in the last step.  Collective: an all-gather of it."""
+        """When each rank did what in the last step, if they have one clock.  Collective: an
+        all-gather."""
         spans = [(*step, start, end) for step, start, end in self.spans]
         everyone = [json.loads(text) for text in self.comm.gather_texts(json.dumps(spans))]
         return Timing([[Span(Step(*row[:3]), *row[3:]) for row in rows] for rows in everyone])
@@ -123,6 +126,11 @@ class Pipeline(nn.Module):
             if wanted:
                 slopes = [torch.cat(s) if s[0].dim() else sum(s) for s in zip(*each)]
                 torch.autograd.backward(wanted, slopes, retain_graph=stage != self._takers[-1])
+
+    def _require_ranks(self):
+        if self.comm is None:
+            raise RuntimeError("this pipeline is a copy, or was loaded, and joined to no ranks: make "
+                               "another one of its parts")  # fmt: skip
 
     def __getstate__(self):
         """All but what joins this rank to the others."""

@@ -377,6 +377,7 @@ def wrongly(comm, kind):
         "tied": lambda: pipeline(tied=[[(0, "weight"), (1, "out.weight")]]),
         "alone": lambda: pipeline(tied=[[(0, "out.weight")]]),
         "no gradient": lambda: torch.no_grad()(pipeline().step)(x, target=y),
+        "copy": lambda: copy.deepcopy(pipeline()).step(x, target=y),
         "scalar": lambda: pipeline(loss=lambda out, y: out - y).step(x, target=y),
     }
     wrong[kind]()
@@ -399,6 +400,7 @@ class Thing(nn.Module):
     ("tied", "stage 0 has no parameter 'weight' to be tied"),
     ("alone", "tied weights are two or more"),
     ("no gradient", r"a step goes backward: under no_grad\(\), call the pipeline itself"),
+    ("copy", "this pipeline is a copy, or was loaded, and joined to no ranks"),
     ("scalar", r"rank 1 failed: ValueError: a loss is one number, not float64 \[2, 3\]"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(kind, sentence):
