@@ -43,8 +43,8 @@ def measure(turns) -> Table:
 
 NOTE = f"""float32, {P} stages of 4 linear layers of {WIDTH}, {MICRO_BATCHES} micro-batches of \
 {ROWS} rows, plain SGD, unchecked.  ratio = torch.distributed.pipelining's time over gloo / the \
-time.  resting = stages that rest for {REST_S * 1e3:g} ms forward and twice as long backward, as if \
-a device computed them; there ratio = the time / that of the simulated schedule."""
+time.  resting = stages that rest for {REST_S * 1e3:g} ms forward and twice as long backward, as \
+if a device computed them; there ratio = the time / that of the simulated schedule."""
 
 
 def against_torch(name, place, turns) -> dict:

@@ -129,8 +129,8 @@ class Pipeline(nn.Module):
 
     def _require_ranks(self):
         if self.comm is None:
-            raise RuntimeError("this pipeline is a copy, or was loaded, and joined to no ranks: make "
-                               "another one of its parts")  # fmt: skip
+            raise RuntimeError("this pipeline is a copy, or was loaded, and joined to no ranks: "
+                               "make another one of its parts")  # fmt: skip
 
     def __getstate__(self):
         """All but what joins this rank to the others."""
