@@ -11,6 +11,7 @@ from benchmarks import (
     ethernet,
     launching,
     local_linear,
+    pipeline,
     prediction,
     selectivity,
     simulator,
@@ -19,7 +20,7 @@ from benchmarks import (
 from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
-           sparse_coding, local_linear, selectivity)  # fmt: skip
+           sparse_coding, local_linear, selectivity, pipeline)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

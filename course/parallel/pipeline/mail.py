@@ -1,0 +1,142 @@
+"""What passes between stages: parcels forward, slopes back; between ranks in messages.
+
+A parcel is a head of one number, the length of its text, or 0 if that is the last one's of this
+connection; the text, if it is new; then its tensors.  Slopes are as many as tensors want them.
+Sends begin and are waited for at the end; a receive is for a connection, a micro-batch and a way,
+which its tag says.  Long tensors go in lanes, beside the rank's own work: see `lanes.py`.
+"""
+
+from collections import deque
+
+import torch
+
+from course.parallel.pipeline.lanes import Lanes
+from course.parallel.pipeline.parcels import Parcel, room
+from course.parallel.pipeline.schedule import INPUT
+from course.parallel.pipeline.step import FORWARD, WEIGHT_GRADIENT
+
+HEAD_BYTES = 8
+THERE, BACK = 0, 1
+
+
+class Mail:
+    """One rank's post for the stages of `schedule`, over `comm`: `here` {(from, to, micro-batch):
+    what waits on this rank}, `coming` {(from, to, micro-batch, way): (text, tensors, waits)}."""
+
+    def __init__(self, comm, schedule):
+        self.comm, self.schedule, self.handles = comm, schedule, []
+        connections = [(source, stage) for stage, sources in schedule.takes.items()
+                       for source in sources]  # fmt: skip
+        self.numbers = {connection: number for number, connection in enumerate(connections)}
+        self.lanes = Lanes(comm, _neighbours(schedule))
+        self.told, self.heard, self.sent = {}, {}, {}
+        self.here, self.coming, self.expected = {}, {}, {}
+
+    def begin(self, forward_only: bool):
+        """Expect what the others' rows say, and nothing of a step that broke off."""
+        self.handles, self.sent, self.here, self.coming = [], {}, {}, {}
+        self.expected = {rank: deque(_posts(self.schedule, rank, self.comm.rank, forward_only))
+                         for rank in range(self.comm.size)}  # fmt: skip
+
+    def give(self, parcel, source, target, micro_batch):
+        """Pass on a parcel from stage `source`, or the INPUT, to `target`."""
+        if source == INPUT or self._is_here(target):
+            self.here[source, target, micro_batch] = parcel
+            return
+        rank, tag = self._rank(target), self._tag(source, target, micro_batch, THERE)
+        self.sent[source, target, micro_batch] = parcel.text
+        words = parcel.text.encode() if self.told.get((source, target)) != parcel.text else b""
+        self.told[source, target] = parcel.text
+        head = [torch.tensor([len(words)], device="cpu")]
+        if words:
+            head.append(torch.tensor([*words], dtype=torch.uint8, device="cpu"))
+        self.handles += [self.comm.isend(x, rank, tag) for x in head]
+        self.handles += [self.lanes.send(x, rank, tag) for x in parcel.tensors]
+
+    def take(self, source, target, micro_batch) -> Parcel:
+        """Wait for the parcel from stage `source`, or the INPUT, to `target`."""
+        if source == INPUT or self._is_here(source):
+            return self.here.pop((source, target, micro_batch))
+        return self._awaited(self._rank(source), (source, target, micro_batch, THERE))
+
+    def give_back(self, slopes, source, target, micro_batch):
+        """Pass back the slopes of what `target` took from `source`."""
+        if source == INPUT or self._is_here(source):
+            self.here[target, source, micro_batch] = slopes
+            return
+        rank, tag = self._rank(source), self._tag(source, target, micro_batch, BACK)
+        self.handles += [self.lanes.send(slope, rank, tag) for slope in slopes]
+
+    def take_back(self, source, target, micro_batch) -> list:
+        """Wait for the slopes of what `target` took from `source`."""
+        if source == INPUT or self._is_here(target):
+            return self.here.pop((target, source, micro_batch))
+        return self._awaited(self._rank(target), (source, target, micro_batch, BACK)).tensors
+
+    def settle(self):
+        """Wait for all that was sent."""
+        while self.handles:
+            self.handles.pop(0).wait()
+
+    def _awaited(self, rank, post) -> Parcel:
+        """What `post` brings; what that rank sends before it is let in, too."""
+        while post not in self.coming:
+            first = self.expected[rank].popleft()
+            self.coming[first] = self._let_in(rank, *first)
+        text, tensors, waits = self.coming.pop(post)
+        for wait in waits:
+            wait.wait()
+        return Parcel(text, tensors)
+
+    def _let_in(self, rank, source, target, micro_batch, way) -> tuple:
+        """Begin to receive the tensors of a post, once it is known what they are."""
+        tag = self._tag(source, target, micro_batch, way)
+        if way == BACK:
+            text = self.sent.pop((source, target, micro_batch))
+            wanted = Parcel(text, []).differentiable
+            tensors = [x for x, want in zip(room(text, self.comm.device), wanted) if want]
+        else:
+            text = self.heard[source, target] = self._text(source, target, rank, tag)
+            tensors = room(text, self.comm.device)
+        return text, tensors, [self.lanes.receive(x, rank, tag) for x in tensors]
+
+    def _text(self, source, target, rank, tag) -> str:
+        head = torch.empty(1, dtype=torch.long, device="cpu")
+        self.comm.recv(head, rank, tag)
+        if not (length := head.item()):
+            return self.heard[source, target]
+        words = torch.empty(length, dtype=torch.uint8, device="cpu")
+        self.comm.recv(words, rank, tag)
+        return bytes(words.tolist()).decode()
+
+    def _rank(self, stage) -> int:
+        return self.schedule.rank_of[stage]
+
+    def _is_here(self, stage) -> bool:
+        return self._rank(stage) == self.comm.rank
+
+    def _tag(self, source, target, micro_batch, way) -> int:
+        return (micro_batch * len(self.numbers) + self.numbers[source, target]) * 2 + way
+
+
+def _posts(schedule, rank, to, forward_only):
+    """What `rank` sends to rank `to` in a step, in its order."""
+    for stage, kind, micro_batch in schedule.rows[rank] if rank != to else ():
+        if kind == FORWARD:
+            found = [(stage, target, micro_batch, THERE) for target in schedule.targets(stage)]
+        elif kind == WEIGHT_GRADIENT or forward_only:
+            found = []
+        else:
+            found = [(source, stage, micro_batch, BACK) for source in schedule.takes[stage]]
+        for post in found:
+            other = post[1] if kind == FORWARD else post[0]
+            if schedule.rank_of.get(other) == to:
+                yield post
+
+
+def _neighbours(schedule) -> list:
+    """Pairs (from, to) of ranks that send to each other."""
+    ranks = schedule.rank_of
+    pairs = [(ranks[source], ranks[stage]) for stage, sources in schedule.takes.items()
+             for source in sources if source != INPUT]  # fmt: skip
+    return sorted({pair for a, b in pairs if a != b for pair in ((a, b), (b, a))})
