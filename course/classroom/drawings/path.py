@@ -14,8 +14,8 @@ STAGE = {"pixels": 0, "match\n(filter)": 2, "rectify\n(square)": 1, "pool\n(root
 def draw(rows, title, *, steps=STAGE, axes=None):
     """Rows {label: numbers of each step}, one box a number, steps from left to right.
 
-    `steps` {name: inputs}, those of a stage if none are given, says how many neighbouring numbers of the step before each box reads:
-    0 for the first step.  Numbers below 0 are on a tinted ground.  Returns the axes.
+    `steps` {name: inputs}, of a stage if not given, says how many neighbouring numbers of the step
+    before each box reads: 0 for the first.  Numbers below 0 are tinted.  Returns the axes.
     """
     tallest = max(len(step) for step in next(iter(rows.values())))
     height = tallest + ROW_APART
