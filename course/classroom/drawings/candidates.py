@@ -16,8 +16,6 @@ def draw(scores, titles, baseline):
         names = order if set(order) == set(rows) else list(rows)
         figures.bars({name: rows[name] for name in names}, title, "right (%)", axes=axes)
         axes.axvline(baseline, color="0.4", linestyle="--", linewidth=1)
-        for number in axes.texts:  # legible where the dashes pass
-            number.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         axes.set_xlabel("right (%): mean, lowest to highest; dashed: always «no»")
         axes.set_xlim(0, 100)
     return panels
