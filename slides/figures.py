@@ -146,9 +146,8 @@ def blocks():
 
 def one_stage():
     """Two pictures of one thing in other light, through one stage by hand."""
-    reads = {"pixels": 0, "match": 2, "rectify": 1, "pool": 2, "normalise": 2}
     rows = {"a picture": _stage(4.0, 1.0, 5.0, 5.0), "signs turned": _stage(-4.0, -1.0, -5.0, -5.0)}
-    return _figure(path.draw(rows, reads, "Other signs: the neurons are the same"))
+    return _figure(path.draw(rows, "Other signs: the neurons are the same"))
 
 
 def _stage(*pixels):

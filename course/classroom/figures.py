@@ -89,7 +89,8 @@ def bars(values, title, x, *, marks=None, axes=None):
         middle, low, high = value if isinstance(value, tuple) else (value,) * 3
         axes.barh(row, middle, 0.62, color=COLOURS[4])
         axes.plot([low, high], [row, row], color="0.2", linewidth=1.5)
-        axes.text(max(middle, high), row, f" {middle:.3g}", va="center", fontsize=9)
+        number = axes.text(max(middle, high), row, f" {middle:.3g}", va="center", fontsize=9)
+        number.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # hides the marks
     for label, at in (marks or {}).items():
         axes.axvline(at, label=label, color=next(marked), linestyle="--", linewidth=1)
     axes.set_yticks(range(len(values)), list(values))

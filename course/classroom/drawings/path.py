@@ -7,13 +7,15 @@ from course.classroom.figures import COLOURS, named, panels
 
 APART, SIDE = 2.6, 0.8  # from step to step, of a box; units of one step are 1 apart
 ROW_APART = 0.9  # between two rows of boxes
+STAGE = {"pixels": 0, "match\n(filter)": 2, "rectify\n(square)": 1, "pool\n(root of sum)": 2,
+         "normalise": 2}  # fmt: skip
 
 
-def draw(rows, steps, title, *, axes=None):
+def draw(rows, title, *, steps=STAGE, axes=None):
     """Rows {label: numbers of each step}, one box a number, steps from left to right.
 
-    `steps` {name: inputs} says how many neighbouring numbers of the step before each box reads:
-    0 for the first step.  Numbers below 0 are on a tinted ground.  Returns the axes.
+    `steps` {name: inputs}, of a stage if not given, says how many neighbouring numbers of the step
+    before each box reads: 0 for the first.  Numbers below 0 are tinted.  Returns the axes.
     """
     tallest = max(len(step) for step in next(iter(rows.values())))
     height = tallest + ROW_APART

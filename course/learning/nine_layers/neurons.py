@@ -1,7 +1,8 @@
 """Ask what single neurons respond to: how well does one tell faces, what excites it most?
 
 `selectivity` is the papers' protocol and `held_out_selectivity` the one that does not choose on the
-test; `optimal_stimulus` climbs to what a neuron likes best; `invariance` moves what it sees.
+test; `optimal_stimulus` climbs to what a neuron likes best; `shifted`, `scaled` and `rotated` move
+what it sees.
 """
 
 import math
@@ -114,15 +115,6 @@ def optimal_stimulus(response, start, steps):
         seen.append(value)
         image, value, size = _climb(response, image, value, size)
     return Stimulus(image, torch.stack([*seen, value]))
-
-
-def invariance(response, images, moved, amounts):
-    """Mean responses [amounts] of `response(images) -> [count]` to `moved(images, amount)`.
-
-    `moved` is `shifted`, `scaled` or `rotated`. Source: Le et al. 2012, who turned heads in depth.
-    """
-    with torch.no_grad():
-        return torch.stack([response(moved(images, amount)).mean() for amount in amounts])
 
 
 def shifted(images, pixels):

@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.colors import to_rgb
 
 from course.classroom.drawings import candidates
 
@@ -42,3 +43,9 @@ def test_each_panel_shows_its_title_the_range_the_baseline_and_all_of_the_axis()
         )
         assert list(line.get_xdata()) == [64.8, 64.8] and line.get_linestyle() == "--"
         assert axes.get_xlim() == (0, 100) and "dashed: always «no»" in axes.get_xlabel()
+
+
+def test_numbers_stand_on_a_ground_that_hides_the_dashes():
+    [axes] = candidates.draw([FAIR], ("a",), 62)
+    assert axes.texts and all(to_rgb(each.get_bbox_patch().get_facecolor()) == (1, 1, 1)
+                              for each in axes.texts)  # fmt: skip

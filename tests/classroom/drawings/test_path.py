@@ -22,7 +22,7 @@ def no_window():
 
 
 def drawn(rows=ROWS):
-    axes = path.draw(rows, STEPS, "a title")
+    axes = path.draw(rows, "a title", steps=STEPS)
     axes.figure.draw_without_rendering()
     return axes
 
@@ -63,3 +63,8 @@ def test_rows_stand_one_below_the_other_without_overlap():
     assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
     at = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert at["again"] < at["by hand"] - 4
+
+
+def test_without_other_steps_they_are_those_of_a_stage():
+    words = [text.get_text() for text in path.draw(ROWS, "a title").texts]
+    assert {"pixels", "match\n(filter)", "pool\n(root of sum)", "normalise"} <= set(words)

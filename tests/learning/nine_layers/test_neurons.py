@@ -11,7 +11,6 @@ from course.learning.nine_layers.network import NineLayers, train_greedily
 from course.learning.nine_layers.neurons import (
     best_thresholds,
     held_out_selectivity,
-    invariance,
     linear_filters,
     optimal_stimulus,
     rotated,
@@ -174,13 +173,6 @@ def test_scaling_enlarges_around_the_middle():
     across = torch.linspace(-1, 1, 9, dtype=torch.float64).expand(1, 1, 9, 9)
     torch.testing.assert_close(scaled(across, 2.0)[..., 2:-2], across[..., 2:-2] / 2)
     torch.testing.assert_close(scaled(across, 1.0), across)
-
-
-def test_an_invariance_curve_holds_the_mean_responses():
-    images = torch.zeros(2, 1, 9, 9)
-    images[:, :, 4, 4] = torch.tensor([[1.0], [3.0]])
-    curve = invariance(lambda x: x[:, 0, 4, 6], images, shifted, [0, 1, 2, 3])
-    torch.testing.assert_close(curve, torch.tensor([0.0, 0.0, 2.0, 0.0]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(
