@@ -39,14 +39,15 @@ class MixtureOfExperts(nn.Module):
     wherever it is made; a rank keeps its own under `experts`, by number.  `capacity_factor` bounds
     an expert's tokens to so many times its even share of all (None: no token is dropped); who
     comes too late, by rank and then by row, gets nothing from it.  The balance loss is
-    importance_weight * CV(importance)^2 + load_weight * CV(load)^2.
+    importance_weight * CV(importance)^2 + load_weight * CV(load)^2, of the tokens of `everyone`: a
+    communicator that is larger than `comm` where there are several copies of the experts.
 
     Raises ValueError for fewer experts than ranks, and what cannot be.
     Source: Shazeer et al. 2017.
     """
 
     def __init__(self, comm, gate, make_expert, *, capacity_factor=None, importance_weight=0.1,
-                 load_weight=0.1):  # fmt: skip
+                 load_weight=0.1, everyone=None):  # fmt: skip
         super().__init__()
         if gate.experts < comm.size:
             raise ValueError(
@@ -57,7 +58,7 @@ class MixtureOfExperts(nn.Module):
             rule = "a capacity factor is above 0, or None for all tokens"
             raise ValueError(f"rank {comm.rank}: {rule}, not {capacity_factor!r}")
         self.comm, self.gate, self.capacity_factor = comm, gate, capacity_factor
-        self.balance_weights = importance_weight, load_weight
+        self.everyone, self.balance_weights = everyone or comm, (importance_weight, load_weight)
         first, end = even_cuts(gate.experts, comm.size)[comm.rank : comm.rank + 2]
         self.experts = nn.ModuleDict({str(i): make_expert(i) for i in range(first, end)})
 
@@ -81,7 +82,7 @@ class MixtureOfExperts(nn.Module):
 
     def __deepcopy__(self, memo):
         """A layer of its own on the same ranks."""
-        memo[id(self.comm)] = self.comm
+        memo.update({id(comm): comm for comm in (self.comm, self.everyone)})
         copied = memo[id(self)] = type(self).__new__(type(self))
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
@@ -104,7 +105,7 @@ class MixtureOfExperts(nn.Module):
         return dispatch_plan(asked, capacity), trained
 
     def _balance(self, gates: Gates):
-        importance, load = summed(self.comm, torch.stack([gates.importance, gates.load]))
+        importance, load = summed(self.everyone, torch.stack([gates.importance, gates.load]))
         weights = self.balance_weights
         return weights[0] * squared_variation(importance) + weights[1] * squared_variation(load)
 

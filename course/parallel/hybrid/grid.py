@@ -1,8 +1,8 @@
 """A grid of ranks: one communicator for each of its axes, from one call.
 
-    grid = Grid(comm, data=2, tensor=2)
-    all_reduce(grid["tensor"], x)               among the ranks that share this rank's data
-    grid.coordinates                            {"data": 0, "tensor": 1}
+grid = Grid(comm, data=2, tensor=2)
+all_reduce(grid["tensor"], x)               among the ranks that share this rank's data
+grid.coordinates                            {"data": 0, "tensor": 1}
 """
 
 import itertools

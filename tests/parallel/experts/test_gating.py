@@ -107,7 +107,7 @@ def test_no_token_is_no_division_by_zero():
     gate = NoisyTopKGate(3, 4)
     found = gate(torch.ones(0, 3))
     assert found.chosen.shape == (0, 2) and found.load.tolist() == [0] * 4
-    assert float(squared_variation(found.load)) == 0 < EPSILON
+    assert squared_variation(found.load).item() == 0 < EPSILON
 
 
 def test_more_experts_than_there_are_cannot_see_a_token():
