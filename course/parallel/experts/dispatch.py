@@ -52,8 +52,8 @@ class DispatchPlan(NamedTuple):
         return max(self.tokens) * len(self.tokens) / (sum(self.tokens) or math.inf) or 1.0
 
     def there_and_back(self, row_bytes: int, answer_bytes: int) -> cost.Cost:
-        """Cost of what follows the plan: rows of `row_bytes` to experts and answers back, or the
-        slopes of rows back and, before, those of answers there; 2(p-1) alpha in each case."""
+        """Cost of rows of `row_bytes` to their experts and answers back, 2(p-1) alpha; of a
+        backward, there_and_back(answer_bytes, row_bytes): the slopes go the same two ways."""
         p = range(len(self.kept))
         there = cost.all_to_all([[n * row_bytes for n in self.sent(rank)] for rank in p])
         back = cost.all_to_all([[n * answer_bytes for n in self.received(rank)] for rank in p])
