@@ -56,16 +56,15 @@ def manage(comm, work, lead, *, attempts: int = 2):
     """What `lead(hand_out)` returns on rank 0, which calls hand_out(arguments) -> [Outcome] as
     often as it likes; the others do what is handed out until it returns, and return None.
 
-    See `farm`.
+    See `farm`.  If `lead` raises, the workers hear that rank 0 was lost.
     """
     attempts = required_count(attempts, "attempts", comm.rank)
     if comm.rank != 0:
         return _serve(comm, work)
     manager = _Manager(comm, work, attempts)
-    try:
-        return lead(manager.hand_out)
-    finally:
-        manager.stop()
+    value = lead(manager.hand_out)
+    manager.stop()
+    return value
 
 
 class _Manager:
@@ -92,8 +91,8 @@ class _Manager:
                 for number in range(len(self.tasks))]  # fmt: skip
 
     def stop(self):
-        """Let the workers return."""
-        for worker in (*self.idle, *self.busy):
+        """Let the workers return, who are all idle."""
+        for worker in self.idle:
             with contextlib.suppress(PeerLost):
                 self.comm.send(head(STOP, 0), worker, Tag.HEAD)
 
