@@ -91,15 +91,15 @@ def weird_trick_cost(scheme, rows, row_bytes, label_bytes, outputs, element_byte
     whole = cost.all_gather([8] * p)
     for shares in rounds(scheme, rows):
         seen = [stop - start for start, stop in shares]
-        for gather in _shown_cost(seen, row_bytes), _shown_cost(seen, label_bytes):
-            whole = whole.then(gather)
+        for nbytes in row_bytes, label_bytes:
+            whole = whole.then(_travel_cost(seen, nbytes, cost.broadcast, cost.all_gather))
         cuts = [[b - a for a, b in itertools.pairwise(even_cuts(n, p))] for n in outputs]
         parts = [[n * sum(seen) * element_bytes for n in own] for own in cuts]
         for own in parts:
             whole = whole.then(cost.all_gather(own))
         for own in parts[:-1]:
             whole = whole.then(cost.reduce_scatter(own))
-        whole = whole.then(_returned_cost(seen, row_bytes))
+        whole = whole.then(_travel_cost(seen, row_bytes, cost.reduce, cost.reduce_scatter))
     return whole
 
 
@@ -124,10 +124,10 @@ class CutLinear(nn.Module):
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[own].clone())
 
     def forward(self, x):
-        return _Gathered.apply(linear(x, self.weight, self.bias), self.comm, self.widths, self.last)
+        return Gathered.apply(linear(x, self.weight, self.bias), self.comm, self.widths, self.last)
 
 
-class _Gathered(Function):
+class Gathered(Function):
     """Columns of all ranks side by side; back, their slopes added up, or one's own cut out."""
 
     @staticmethod
@@ -191,15 +191,9 @@ def _only(shares):
     return having[0] if len(having) == 1 else None
 
 
-def _shown_cost(seen, row_bytes):
-    alone = [rank for rank, n in enumerate(seen) if n]
-    if len(alone) == 1:
-        return cost.broadcast(len(seen), seen[alone[0]] * row_bytes, alone[0])
-    return cost.all_gather([n * row_bytes for n in seen])
-
-
-def _returned_cost(seen, row_bytes):
-    alone = [rank for rank, n in enumerate(seen) if n]
-    if len(alone) == 1:
-        return cost.reduce(len(seen), seen[alone[0]] * row_bytes, alone[0])
-    return cost.reduce_scatter([n * row_bytes for n in seen])
+def _travel_cost(seen, row_bytes, one, all_of_them):
+    """Of the rows of a round, by the formula of `one` rank's or of `all_of_them`."""
+    having = [rank for rank, n in enumerate(seen) if n]
+    if len(having) == 1:
+        return one(len(seen), seen[having[0]] * row_bytes, having[0])
+    return all_of_them([n * row_bytes for n in seen])

@@ -32,6 +32,8 @@ from tests.parallel.experts.drawn import (
     own_rows,
     played,
 )
+from tests.parallel.test_worlds import WORLDS
+from tests.worlds.netns.test_world import WHY_NOT
 from tests.worlds.simulator.clusters import switched
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -75,6 +77,23 @@ def planned(comm, case):
     mixture = MixtureOfExperts(comm, gate(case), expert(case), capacity_factor=case.capacity)
     x, _, noise = (part[own_rows(case, comm.rank)] for part in batch(case, 0))
     return mixture(x, noise).plan
+
+
+@pytest.mark.parametrize("world", ["hosts", "mpi", "imagined"])
+def test_it_ends_with_the_same_bits_in_every_world(world):
+    if world == "hosts" and WHY_NOT:
+        pytest.skip(WHY_NOT)
+    here, there = (run(on_ranks, 3, [UNEVEN], on=on) for on in (None, WORLDS[world]()))
+    for mine, theirs in zip(here, there, strict=True):
+        for name, value in mine[0].items():
+            assert torch.equal(value, theirs[0][name]), name
+
+
+@pytest.mark.parametrize("ranks", [5, 6, 8])
+def test_on_more_ranks_than_cores(ranks):
+    case = Case((3, 0, 1, 5, 0, 2, 1, 1)[:ranks], experts=9, k=3, capacity=1.2, seed=5)
+    told = run(on_ranks, ranks, [case], on=processes(oversubscribe=True))
+    required_same(case, [mine for (mine,) in told])
 
 
 def copies(comm, case):

@@ -11,11 +11,14 @@ from course.comm import Trace
 from course.parallel.hybrid.gradients import SummedGradients, gradient_plan
 from course.parallel.hybrid.weird_trick import (
     CutLinear,
+    Gathered,
     rounds,
     train_in_rounds,
     weird_trick_cost,
 )
 from course.worlds import RankError, run, simulated
+from tests.parallel.test_worlds import WORLDS
+from tests.worlds.netns.test_world import WHY_NOT
 
 ROWS, CLASSES, HIDDEN = 6, 5, 7
 WIDTH = 2 * 3 * 3
@@ -140,6 +143,35 @@ def test_without_updates_between_all_schemes_are_the_gradient_of_the_whole_batch
     for other in others:
         for a, b in zip(one, other):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def both_ways(comm, last):
+    """<G x, y> and <x, G* y>: of all ranks, or of one where all have the same y."""
+    widths = [3, 0, 2, 4][: comm.size]
+    x = torch.randn(5, widths[comm.rank], dtype=torch.float64).t().contiguous().t()
+    torch.manual_seed(0 if last else comm.rank)
+    y = torch.randn(5, sum(widths), dtype=torch.float64)
+    whole = Gathered.apply(x.requires_grad_(), comm, widths, last)
+    (whole * y).sum().backward()
+    return float((whole * y).sum().detach()), float((x * x.grad).sum().detach())
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_columns_of_all_ranks_and_their_slopes_are_adjoint(ranks, last):
+    there, back = zip(*run(both_ways, ranks, last, timeout=5))
+    assert (there[0] if last else sum(there)) == pytest.approx(sum(back), rel=1e-13)
+
+
+@pytest.mark.parametrize("world", ["hosts", "mpi", "imagined"])
+def test_it_ends_with_the_same_bits_in_every_world(world):
+    if world == "hosts" and WHY_NOT:
+        pytest.skip(WHY_NOT)
+    here = run(on_ranks, 3, "c", (3, 0, 4), True, 1)
+    there = run(on_ranks, 3, "c", (3, 0, 4), True, 1, on=WORLDS[world]())
+    for mine, theirs in zip(here, there, strict=True):
+        for a, b in zip(mine[0][1], theirs[0][1], strict=True):
+            assert torch.equal(a, b)
 
 
 def metered(comm, scheme, rows, meta=False):
