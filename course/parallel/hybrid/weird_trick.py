@@ -58,7 +58,8 @@ def train_in_rounds(comm, top, loss, x, y, *, scheme="c", update=None) -> Traine
     The gradients of `top` gather over the rounds to that of the mean loss over all rows; or, with
     `update()`, called after each round, they are that round's own, to be used at once and cleared:
     the batch of `top` is then a p-th of the batch of what is below.  Either way `x.backward(slope)`
-    follows, and what is below sums its gradients over ranks (`SummedGradients`).
+    follows, and what is below sums its gradients over ranks (`SummedGradients`).  What stands
+    between the layers of `top` does the same on all ranks: dropout would need one seed for all.
     Cost: `weird_trick_cost`.  Raises ValueError for a scheme that there is not.
     """
     counts = [torch.zeros(1, dtype=torch.long, device="cpu") for _ in range(comm.size)]
