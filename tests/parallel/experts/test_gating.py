@@ -97,10 +97,13 @@ def test_derivatives_are_those_of_differences(k):
 def test_the_deviation_of_the_noise_is_learned():
     torch.manual_seed(0)
     gate = NoisyTopKGate(3, 4, dtype=torch.float64)
+    gate.weight.data.normal_()
     gate.noise_weight.data.normal_()
     x, noise = torch.randn(6, 3).double(), torch.randn(6, 4).double()
-    deviation = softplus(x @ gate.noise_weight) + LEAST_DEVIATION
-    assert torch.equal(gate(x, noise).chosen, top(noise * deviation, 2))
+    noisy = x @ gate.weight + noise * (softplus(x @ gate.noise_weight) + LEAST_DEVIATION)
+    found = gate(x, noise)
+    assert torch.equal(found.chosen, top(noisy, 2)) and LEAST_DEVIATION == 0.01
+    torch.testing.assert_close(found.weights, noisy.topk(2).values.softmax(1), rtol=1e-12, atol=0)
 
 
 def test_no_token_is_no_division_by_zero():

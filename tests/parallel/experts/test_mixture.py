@@ -21,6 +21,7 @@ from course.parallel.hybrid.grid import Grid
 from course.worlds import RankError, processes, run, simulated
 from tests.parallel.experts.drawn import (
     WIDTH,
+    BruteForce,
     Case,
     Net,
     batch,
@@ -61,6 +62,39 @@ def test_values_and_gradients_are_those_of_brute_force(ranks, data):
     drawn = data.draw(st.lists(cases(ranks), min_size=4, max_size=4))
     for case, *results in zip(drawn, *run(on_ranks, ranks, drawn)):
         required_same(case, results)
+
+
+def half_of_it_learns(comm, case, wanting):
+    """Expert 0 is frozen, on rank 0, and only the input of the rank `wanting` wants slopes."""
+    net = MixtureOfExperts(comm, gate(case), expert(case), load_weight=0.2)
+    x, target, noise = (part[own_rows(case, comm.rank)] for part in batch(case, 0))
+    x.requires_grad_(comm.rank == wanting)
+    y, balance, _ = net(x, noise)
+    (((y - target) ** 2).sum() + balance).backward()
+    return (
+        x.grad,
+        [p.grad for p in net.gate.parameters()],
+        [p.grad for p in net.experts.parameters()],
+    )
+
+
+@pytest.mark.parametrize("wanting", [None, 0, 1])
+def test_ranks_of_which_one_wants_no_slopes(wanting):
+    case = Case((3, 2), experts=2, k=1, frozen=True, seed=2)
+    net, (x, target, noise) = BruteForce(case), batch(case, 0)
+    y, balance = net(x.requires_grad_(), noise)
+    (((y - target) ** 2).sum() + balance).backward()
+    told = run(half_of_it_learns, 2, case, wanting, timeout=5)
+    slopes, gates, experts = zip(*told)
+    for rank, mine in enumerate(slopes):
+        assert (mine is None) == (rank != wanting)
+        if mine is not None:
+            torch.testing.assert_close(mine, x.grad[own_rows(case, rank)], **CLOSE)
+    for p, a, b in zip(net.gate.parameters(), *gates, strict=True):
+        torch.testing.assert_close(a + b, p.grad, **CLOSE)
+    assert experts[0] == [None] * 4
+    for p, own in zip(net.experts["1"].parameters(), experts[1], strict=True):
+        torch.testing.assert_close(own, p.grad, **CLOSE)
 
 
 UNEVEN = Case((5, 0, 3), experts=7, k=2, capacity=1.0, seed=3, biased=True)
