@@ -66,7 +66,7 @@ class NoisyTopKGate(nn.Module):
 def gates(clean, noisy, deviation, k: int) -> Gates:
     """The Gates of logits without and with noise of a `deviation`, all [tokens, experts]; if that
     is None there is none, and an expert's load is how many tokens it has."""
-    chosen = top(noisy, k)
+    chosen = top_experts(noisy, k)
     weights = noisy.gather(1, chosen).softmax(dim=1)
     spread = torch.zeros_like(noisy).scatter(1, chosen, weights)
     if deviation is None or k == noisy.shape[1]:
@@ -76,7 +76,7 @@ def gates(clean, noisy, deviation, k: int) -> Gates:
     return Gates(chosen, weights, spread.sum(dim=0), load)
 
 
-def top(logits, k: int) -> torch.Tensor:
+def top_experts(logits, k: int) -> torch.Tensor:
     """The numbers of the k largest of each row of `logits` [tokens, experts]: [tokens, k], the
     largest first, of equal ones the lower first.  Raises ValueError for one that is not a number.
     """
@@ -92,7 +92,7 @@ def top(logits, k: int) -> torch.Tensor:
 def chosen_probability(clean, noisy, deviation, k: int) -> torch.Tensor:
     """P(x, i) [tokens, experts]: how likely expert i is among the k < experts of token x if its
     noise alone is drawn again: Phi((clean - the k-th largest of the others) / deviation)."""
-    first = top(noisy, k + 1)
+    first = top_experts(noisy, k + 1)
     ranked = noisy.gather(1, first)
     among = torch.zeros_like(noisy, dtype=torch.bool).scatter(1, first[:, :k], True)
     threshold = torch.where(among, ranked[:, k:], ranked[:, k - 1 : k])

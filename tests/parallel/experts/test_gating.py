@@ -11,7 +11,7 @@ from course.parallel.experts.gating import (
     chosen_probability,
     gates,
     squared_variation,
-    top,
+    top_experts,
 )
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
@@ -49,20 +49,20 @@ def test_how_often_noise_that_is_drawn_again_chooses_an_expert():
     clean, noisy = LOGITS, LOGITS + 0.3
     again = noisy.repeat(10_000, 1)
     again[:, 2] = clean[0, 2] + torch.randn(10_000, generator=generator, dtype=torch.float64)
-    often = (top(again, 2) == 2).any(1).double().mean()
+    often = (top_experts(again, 2) == 2).any(1).double().mean()
     found = chosen_probability(clean, noisy, torch.ones_like(clean), 2)[0, 2]
     assert float(often) == pytest.approx(float(found), abs=0.01)
 
 
 def test_of_equal_logits_the_lower_number_wins():
     logits = torch.tensor([[1.0, 3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]]).repeat(40, 1)
-    assert top(logits, 2)[:2].tolist() == [[1, 2], [0, 1]]
-    assert top(logits, 2)[-2:].tolist() == [[1, 2], [0, 1]]
+    assert top_experts(logits, 2)[:2].tolist() == [[1, 2], [0, 1]]
+    assert top_experts(logits, 2)[-2:].tolist() == [[1, 2], [0, 1]]
 
 
 def test_the_largest_comes_first_and_a_strided_tensor_is_no_other():
     logits = torch.randn(6, 12, generator=torch.Generator().manual_seed(0)).t()[::2]
-    assert torch.equal(top(logits, 3), logits.topk(3, dim=1).indices)
+    assert torch.equal(top_experts(logits, 3), logits.topk(3, dim=1).indices)
 
 
 def test_a_gate_that_has_not_learned_yet_leaves_the_choice_to_noise():
@@ -71,7 +71,7 @@ def test_a_gate_that_has_not_learned_yet_leaves_the_choice_to_noise():
     torch.manual_seed(0)
     assert gate(x).chosen.unique().numel() == 8
     noise = torch.randn(400, 8)
-    assert torch.equal(gate(x, noise).chosen, top(noise, 2))
+    assert torch.equal(gate(x, noise).chosen, top_experts(noise, 2))
     gate.eval()
     assert gate(x).chosen.unique().tolist() == [0, 1]
     assert gate(x).load.tolist() == [400, 400, *[0] * 6]
@@ -102,7 +102,7 @@ def test_the_deviation_of_the_noise_is_learned():
     x, noise = torch.randn(6, 3).double(), torch.randn(6, 4).double()
     noisy = x @ gate.weight + noise * (softplus(x @ gate.noise_weight) + LEAST_DEVIATION)
     found = gate(x, noise)
-    assert torch.equal(found.chosen, top(noisy, 2)) and LEAST_DEVIATION == 0.01
+    assert torch.equal(found.chosen, top_experts(noisy, 2)) and LEAST_DEVIATION == 0.01
     torch.testing.assert_close(found.weights, noisy.topk(2).values.softmax(1), rtol=1e-12, atol=0)
 
 

@@ -49,8 +49,10 @@ def trained(comm):
             net.zero_grad(set_to_none=step == 2)
         if step == 3:
             net.frozen.requires_grad_(True)
+            before = comm.meter.sent_messages
             with gradients.no_sync():
                 net(batch(9, comm.rank)).square().sum().backward()
+            assert comm.meter.sent_messages == before
         net(batch(step, comm.rank)).square().sum().backward()
         told.append(grads(net))
     del gradients
