@@ -63,6 +63,7 @@ def test_the_best_is_found_and_those_that_fail_are_behind(ranks):
 def test_when_all_fail_it_says_so():
     with pytest.raises(RankError, match="no candidate has a finite loss: that of 0 ended as Arith"):
         run(halved, 2, ["bad", "nan"], 9, timeout=5)
+    assert run(halved, 1, ["nan", 0.5, 0.4], 9)[0].best == 2
     with pytest.raises(RankError, match="that takes 6 steps, and there are 5"):
         run(halved, 2, [1, 2, 3], 5, timeout=5)
 
