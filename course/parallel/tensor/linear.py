@@ -75,7 +75,7 @@ class RowLinear(CutLayer):
         else:
             y = scattered(self.comm, y, cuts)
             bias = None if bias is None else copied(self.comm, bias, self.algorithm)
-        return y if bias is None else y + bias
+        return y if bias is None else y + bias.to(y.dtype)  # autocast has made them differ
 
 
 class MLP(nn.Module):

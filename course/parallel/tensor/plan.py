@@ -9,42 +9,46 @@ from course.parallel.tensor.cut import CutLayer
 def tensor_parallel(module, comm, plan: dict):
     """`module` with the layers that `plan` names replaced by cut ones, in place; returns it.
 
-    plan {name, with * for any: make}: make(comm, layer) is the layer that takes its place, such as
-    ColumnLinear.  All ranks get rank 0's parameters first, frozen ones stay frozen, and tied ones
-    tied.  Cost: a broadcast of the module.  Raises ValueError for a name that no layer has.
+        tensor_parallel(net, comm, {"blocks.*.up": ColumnLinear, "blocks.*.down": RowLinear})
 
-        tensor_parallel(net, comm, {"*.mlp.up": ColumnLinear, "*.mlp.down": RowLinear})
+    plan {name, with * for any part between dots: make}: make(comm, layer) takes its place.  All
+    ranks get rank 0's parameters first; frozen ones stay frozen, and tied ones tied.
+    Cost: a broadcast of the module.  Raises ValueError for a name that no layer has.
     """
     broadcast_module(comm, module)
-    owners = {}
+    made, parts = {}, {}
     for pattern, make in plan.items():
-        names = [name for name, _ in module.named_modules() if fnmatch.fnmatchcase(name, pattern)]
-        if not names:
-            known = ", ".join(name for name, _ in module.named_modules() if name)
-            raise ValueError(f"rank {comm.rank}: no layer is named {pattern!r}, of {known}")
-        for name in names:
+        for name in _named(module, pattern, comm.rank):
             old = module.get_submodule(name)
-            new = make(comm, old)
-            _tie(owners, old, new, name, comm.rank)
-            module.set_submodule(name, new)
+            if old not in made:
+                made[old] = make(comm, old)
+                _tie(parts, old, made[old], name, comm.rank)
+            module.set_submodule(name, made[old])
     return module
 
 
-def _tie(owners, old, new, name, rank):
-    """What was one parameter in several layers is one again.
+def _named(module, pattern, rank) -> list:
+    """The names of all layers that a pattern has."""
+    known = [name for name, _ in module.named_modules(remove_duplicate=False) if name]
+    wanted = pattern.split(".")
+    found = [name for name in known if len(name.split(".")) == len(wanted)
+             and all(map(fnmatch.fnmatchcase, name.split("."), wanted))]  # fmt: skip
+    if not found:
+        raise ValueError(f"rank {rank}: no layer is named {pattern!r}, of {', '.join(known)}")
+    return found
 
-    `owners` {whole parameter: (its part, its Cut, the layer's name)}.  Raises ValueError where they
-    are cut otherwise.
-    """
+
+def _tie(parts, old, new, name, rank):
+    """What was one parameter in several layers is one again: `parts` {whole one: (its part, its
+    Cut, the layer's name)}.  Raises ValueError where they are cut in two ways."""
     wholes = dict(old.named_parameters())
-    for prefix, layer in new.named_modules():
-        for key, part in list(layer.named_parameters(recurse=False)):
-            whole = wholes.get(f"{prefix}.{key}" if prefix else key)
-            cut = layer.cut.get(key) if isinstance(layer, CutLayer) else None
-            first, its_cut, owner = owners.setdefault(whole, (part, cut, name))
-            if whole is None or first is part:
-                continue
-            if its_cut != cut:
-                raise ValueError(f"rank {rank}: {owner} and {name} share a parameter, and would "
-                                 f"cut it in two ways: {its_cut} and {cut}")  # fmt: skip
-            setattr(layer, key, first)
+    for key, part in list(new.named_parameters()):
+        owner, _, last = key.rpartition(".")
+        layer = new.get_submodule(owner)
+        if key in wholes and isinstance(layer, CutLayer):
+            cut = layer.cut.get(last)
+            first, other, where = parts.setdefault(wholes[key], (part, cut, name))
+            if other != cut:
+                raise ValueError(f"rank {rank}: {where} and {name} share a parameter, and would "
+                                 f"cut it in two ways: {other} and {cut}")  # fmt: skip
+            setattr(layer, last, first)

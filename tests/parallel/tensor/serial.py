@@ -1,4 +1,5 @@
-"""The ordinary networks that cut ones are compared with, and how far they are apart."""
+"""The ordinary networks that cut ones are compared with, and how far they are apart; a rank imports
+this and no more."""
 
 import math
 
@@ -6,7 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.parallel.array.test_fetch import drawn
+
+def drawn(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def some_cuts(draw, length, p):
+    """By chance, empty parts among them."""
+    return (0, *sorted(draw.randint(0, length) for _ in range(p - 1)), length)
 
 
 class MLP(nn.Module):
@@ -114,4 +123,20 @@ def worst(errors):
     return {name: error for name, error in errors.items() if not error <= 1e-12}
 
 
-__all__ = ["drawn"]
+def compared(comm, whole, mine, x, rows, use=lambda net, *args: net(*args)):
+    """Errors of the value, of the slope of x [..., rows, features], and of all parameters, in one
+    use of both; `rows`: the cuts of the rows, or None."""
+    for net in (mine, whole):
+        net.zero_grad(set_to_none=bool(len(x) % 2))
+    here = slice(None) if rows is None else slice(*rows[comm.rank : comm.rank + 2])
+    theirs, own = x.clone().requires_grad_(), x[..., here, :].clone().requires_grad_()
+    expected = whole(theirs)
+    found = use(mine, own, rows)
+    y = drawn(*expected.shape, seed=7)
+    (expected * y).sum().backward()
+    (found * y[..., here, :]).sum().backward()
+    return {
+        "value": distance(found, expected[..., here, :]),
+        "slope": distance(own.grad, theirs.grad[..., here, :]),
+        **slope_errors(mine, whole, comm.rank),
+    }
