@@ -8,7 +8,6 @@ from torch.utils.checkpoint import checkpoint
 from course.parallel.tensor.dropout import Dropout
 from course.worlds import RankError, run
 from tests.parallel.tensor.serial import drawn
-from tests.worlds.simulator.clusters import switched
 
 
 def masks(comm, seed):
@@ -54,7 +53,7 @@ def slopes(comm):
 
 
 def test_a_checkpoint_leaves_out_the_same_again():
-    (equal, first), *others = run(slopes, 3, on=switched(3))
+    (equal, first), *others = run(slopes, 3, timeout=20)
     assert equal
     assert others == [(True, first)] * 2
 

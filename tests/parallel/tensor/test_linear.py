@@ -112,9 +112,8 @@ def compared_deep(comm, doubled, whole, parts, mine, x, rows):
     return slope_errors(mine, whole, comm.rank)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_checkpoints_frozen_layers_and_two_backwards_of_a_layer_used_twice(ranks):
-    assert run(uses, ranks, on=switched(ranks)) == [{}] * ranks
+def test_checkpoints_frozen_layers_and_two_backwards_of_a_layer_used_twice():
+    assert run(uses, 3, timeout=20) == [{}] * 3
 
 
 def second_slope(comm):
