@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from course.parallel.tensor import MLP, ColumnLinear, RowLinear
+from course.parallel.tensor import MLP, ColumnLinear, RowLinear, whole_state_dict
 from course.worlds import RankError, run
 from tests.parallel.tensor import serial
 from tests.parallel.tensor.serial import compared, drawn, slope_errors, some_cuts, worst
@@ -114,6 +114,28 @@ def compared_deep(comm, doubled, whole, parts, mine, x, rows):
 
 def test_checkpoints_frozen_layers_and_two_backwards_of_a_layer_used_twice():
     assert run(uses, 3, timeout=20) == [{}] * 3
+
+
+def descended(comm):
+    """The whole weights after four steps, with whole rows and cut ones in turns; sums are added up
+    in one order in every world."""
+    whole = serial.made(serial.MLP, 3, 5, 3)
+    mine, rows = MLP(comm, whole.up, whole.down, algorithm="ring"), (0, 1, *[4] * (comm.size - 1))
+    for step in range(4):
+        x, way = drawn(4, 3, seed=step), rows if step % 2 else None
+        own = x if way is None else x[way[comm.rank] : way[comm.rank + 1]]
+        mine.zero_grad()
+        mine(own, way).square().sum().backward()
+        with torch.no_grad():
+            for p in mine.parameters():
+                p -= 0.05 * p.grad
+    return list(whole_state_dict(mine).values())
+
+
+def test_all_ranks_end_with_the_same_bits():
+    first, *others = run(descended, 3, timeout=10)
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def second_slope(comm):
