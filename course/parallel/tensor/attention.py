@@ -6,12 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from course.parallel.tensor.cut import checked_cuts, lengths, required_layer
+from course.parallel.tensor.cut import OnRanks, checked_cuts, lengths, required_layer
 from course.parallel.tensor.dropout import Dropout
 from course.parallel.tensor.linear import ColumnLinear, RowLinear
 
 
-class HeadAttention(nn.Module):
+class HeadAttention(OnRanks):
     """Self-attention of so many `heads`, cuts[r] to cuts[r + 1] of them on rank r (None: cut
     evenly; there may be more ranks than heads).
 
@@ -22,13 +22,13 @@ class HeadAttention(nn.Module):
 
     def __init__(self, comm, qkv, out, heads, *, causal=False, dropout=0.0, cuts=None,
                  algorithm="auto"):  # fmt: skip
-        super().__init__()
+        super().__init__(comm)
         features = required_layer(comm, out, nn.Linear).in_features
         three = required_layer(comm, qkv, nn.Linear).out_features
         if features % heads or three != 3 * features:
             raise ValueError(f"rank {comm.rank}: {heads} heads take equal parts of {features} "
                              f"features, and three times as many come: not {three}")  # fmt: skip
-        self.comm, self.causal, self.width = comm, causal, features // heads
+        self.causal, self.width = causal, features // heads
         self.heads = checked_cuts(comm, heads, cuts)
         feature_cuts = tuple(self.width * cut for cut in self.heads)
         self.qkv = ColumnLinear(comm, qkv, feature_cuts, blocks=3, algorithm=algorithm)

@@ -64,13 +64,27 @@ def required_layer(comm, layer, kind):
     return layer
 
 
-class CutLayer(nn.Module):
+class OnRanks(nn.Module):
+    """A module that works together with the others of the ranks of `comm`, and so do its copies."""
+
+    def __init__(self, comm):
+        super().__init__()
+        self.comm = comm
+
+    def __deepcopy__(self, memo):
+        memo[id(self.comm)] = self.comm
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+
+class CutLayer(OnRanks):
     """A layer of which each rank of `comm` has parts: `cut` {name: Cut} says of which parameters.
     The others are whole, and equal on all ranks.  `algorithm`: of its all-reduces."""
 
     def __init__(self, comm, algorithm):
-        super().__init__()
-        self.comm, self.algorithm, self.cut = comm, algorithm, {}
+        super().__init__(comm)
+        self.algorithm, self.cut = algorithm, {}
 
     def keep(self, name, whole, cut=None):
         """Keep this rank's part of a parameter, or None where there is none."""
@@ -80,9 +94,3 @@ class CutLayer(nn.Module):
             whole = nn.Parameter(mine, whole.requires_grad)
             self.cut |= {name: cut} if cut else {}
         self.register_parameter(name, whole)
-
-    def __deepcopy__(self, memo):
-        memo[id(self.comm)] = self.comm  # a copy is cut over the same ranks
-        twin = memo[id(self)] = type(self).__new__(type(self))
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin

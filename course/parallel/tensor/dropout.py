@@ -8,37 +8,38 @@ every rank as on one process.
 
 import zlib
 
-from torch import nn
 from torch.nn import functional
 
 from course.comm.errors import differing
 from course.comm.tensors import as_bytes, host
-from course.parallel.tensor.cut import checked_cuts, lengths
+from course.parallel.tensor.cut import OnRanks, lengths
+from course.parallel.tensor.sequence import checked_rows
 
 
-class Dropout(nn.Module):
+class Dropout(OnRanks):
     """`nn.Dropout(p)` of activations that the ranks of `comm` have alike, or a part each.
 
     Ranks compare their masks: the first time, and always in checked mode.
     """
 
     def __init__(self, comm, p: float = 0.5):
-        super().__init__()
+        super().__init__(comm)
         if not 0 <= p <= 1:
             raise ValueError(f"rank {comm.rank}: a probability lies from 0 to 1, not {p}")
-        self.comm, self.p, self.agreed = comm, p, False
+        self.p, self.agreed = p, False
 
     def forward(self, x, cuts=None, axis: int = -2):
         """x [any shape], the same on all ranks, or the part of this rank, cut at `cuts` along
         `axis`, with some numbers 0 and all others larger; as it is in evaluation.
 
-        Cost: nothing.  Raises ValueError where the generators of the ranks differ.
+        Cost: nothing.  Raises ValueError where the generators of the ranks differ, and for rows
+        that are not those of the cuts.
         """
         if not (self.training and self.p):
             return x
         shape = [*x.shape]
         if cuts is not None:
-            cuts = checked_cuts(self.comm, cuts[-1], cuts)
+            cuts, axis = checked_rows(self.comm, x, cuts, axis, part=True)
             shape[axis] = cuts[-1]
         factors = functional.dropout(x.new_ones(shape), self.p)
         self._check_equal(factors)

@@ -53,7 +53,7 @@ def gathered(comm, x, cuts, axis: int = -2) -> torch.Tensor:
     Cost: an all-gather; on the way back a reduce-scatter.  Raises ValueError for rows that are not
     those of the cuts.
     """
-    return Gathered.apply(x, comm, *_checked(comm, x, cuts, axis, part=True))
+    return Gathered.apply(x, comm, *checked_rows(comm, x, cuts, axis, part=True))
 
 
 def scattered(comm, x, cuts, axis: int = -2) -> torch.Tensor:
@@ -61,11 +61,12 @@ def scattered(comm, x, cuts, axis: int = -2) -> torch.Tensor:
 
     Cost: a reduce-scatter; on the way back an all-gather.  Raises ValueError as `gathered` does.
     """
-    return Scattered.apply(x, comm, *_checked(comm, x, cuts, axis, part=False))
+    return Scattered.apply(x, comm, *checked_rows(comm, x, cuts, axis, part=False))
 
 
-def _checked(comm, x, cuts, axis, part) -> tuple:
-    """The cuts, and the axis counted from the first."""
+def checked_rows(comm, x, cuts, axis, part) -> tuple:
+    """The cuts, and the axis counted from the first, of rows of which x has this rank's `part`, or
+    all.  Raises ValueError for others."""
     cuts = checked_cuts(comm, cuts[-1], cuts)
     expected = lengths(cuts)[comm.rank] if part else cuts[-1]
     if not -x.dim() <= axis < x.dim() or x.shape[axis] != expected:
@@ -75,8 +76,8 @@ def _checked(comm, x, cuts, axis, part) -> tuple:
 
 
 def on_rows(comm, module, *inputs):
-    """`module` applied to this rank's rows, whose parameters all ranks have alike: what their
-    slopes lack comes from the rows of the others.
+    """`module`, which treats each row by itself, applied to this rank's rows; all ranks have its
+    parameters alike, and what their slopes lack comes from the rows of the others.
 
     Cost: nothing; on the way back an all-reduce of each parameter.
     """

@@ -1,5 +1,6 @@
 """Attention by heads is that of all heads: even ones and uneven ones, and ranks without one."""
 
+import copy
 import functools
 
 import pytest
@@ -64,7 +65,9 @@ def of_torch(comm):
         qkv.bias.copy_(theirs.in_proj_bias.normal_())
     mine, x = HeadAttention(comm, qkv, theirs.out_proj, 3), drawn(2, 5, 6)
     expected, _ = theirs(x, x, x, need_weights=False)
-    return serial.distance(mine(x), expected), lengths(mine.heads)
+    twin = copy.deepcopy(mine)
+    assert twin.comm is twin.qkv.comm is comm
+    return serial.distance(twin(x), expected), lengths(mine.heads)
 
 
 def test_it_is_torchs_own():

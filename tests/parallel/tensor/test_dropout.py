@@ -1,5 +1,7 @@
 """The mask is that of one process, on any number of ranks, cut or not; and it is compared."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -27,6 +29,7 @@ def masks(comm, seed):
             same.append(torch.equal(found, expected))
             same.append(bool(torch.rand(()) == after(seed + use, x, theirs)))
     mine.eval()
+    same.append(copy.deepcopy(mine).comm is comm)
     return all(same) and mine(x) is x and Dropout(comm, 0.0)(x) is x
 
 
@@ -77,3 +80,14 @@ def test_generators_that_differ_are_found(later, checked):
 def test_a_probability_is_one():
     with pytest.raises(RankError, match="rank 0: a probability lies from 0 to 1, not 1.5"):
         run(Dropout, 2, 1.5, timeout=10)
+
+
+def other_rows(comm):
+    Dropout(comm, 0.5)(torch.ones(1, 3), (0, 2, 4))
+
+
+def test_rows_that_are_not_those_of_the_cuts_are_refused():
+    with pytest.raises(
+        RankError, match=r"rank 0: of rows cut at \(0, 2, 4\) it has 2, .* \[1, 3\]"
+    ):
+        run(other_rows, 2, timeout=10)

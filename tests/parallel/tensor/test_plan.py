@@ -113,7 +113,7 @@ def test_a_transformer_trains_as_on_one_process(ranks):
 
 
 ACTS = ("backward", "rows", "retained", "look", "step", "none", "zero", "thaw", "copy", "save")
-AGAIN = ("again", "again of rows", *ACTS)
+AGAIN = ("again", "again of rows", "copy", "rows", "retained", "step", "thaw")
 
 
 class Player:
@@ -199,7 +199,7 @@ def test_any_program_on_the_imagined_cluster(acts, ranks):
 
 
 @settings(FIXED, max_examples=2)
-@given(st.lists(st.sampled_from(AGAIN[:7]), min_size=4, max_size=6), st.integers(2, 3))
+@given(st.lists(st.sampled_from(AGAIN), min_size=4, max_size=6), st.integers(2, 3))
 def test_any_program_on_processes(acts, ranks):
     assert run(played, ranks, acts, timeout=20) == [None] * ranks
 
