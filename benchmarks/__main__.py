@@ -16,11 +16,12 @@ from benchmarks import (
     selectivity,
     simulator,
     sparse_coding,
+    tensor_parallel,
 )
 from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
-           sparse_coding, local_linear, selectivity, pipeline)  # fmt: skip
+           pipeline, tensor_parallel, sparse_coding, local_linear, selectivity)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

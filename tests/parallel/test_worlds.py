@@ -12,6 +12,7 @@ from tests.parallel import workers
 from tests.parallel.data import test_data_parallel as test_data
 from tests.parallel.elastic import test_elastic_averaging as test_elastic
 from tests.parallel.gossip import test_gossip
+from tests.parallel.tensor import test_linear
 from tests.worlds.netns.test_world import WHY_NOT
 from tests.worlds.simulator.clusters import switched
 
@@ -49,6 +50,7 @@ PROGRAMS = {
     "compressed": (compressed,),
     "server": (served,),
     "elastic": (test_elastic.synchronously, [{}, {"server": 1}], {"alpha": 0.1, "tau": 3}),
+    "tensor": (test_linear.descended,),
     "gossip": (test_gossip.decentralised, [metropolis(ring_graph(RANKS))], 5),
 }
 

@@ -3,8 +3,10 @@
 `linear_scaled` and `sqrt_scaled` give the rate of a larger batch, `warm_up` the way there,
 `linear_decay` the way back; `LARS` and `LAMB` are torch optimisers whose steps are in proportion to
 the weights; `groups` says which parameters are decayed and which of them get a rate of their own.
+Where a rank has but a part of a parameter, `norms` finds those of the whole.
 """
 
+import functools
 import re
 
 import torch
@@ -71,16 +73,24 @@ def _kind(module, name) -> str:
     return "bias" if "bias" in last.split("_") else "weight"  # an LSTM's: bias_ih_l0
 
 
+def vector_norms(parameter, *tensors) -> list:
+    """The norm of each of some tensors [that of `parameter`], such as its gradient; of halves in
+    float32."""
+    wide = torch.float32 if parameter.dtype in (torch.float16, torch.bfloat16) else None
+    return [torch.linalg.vector_norm(x, dtype=wide) for x in tensors]
+
+
 class _Adaptive(torch.optim.Optimizer):
     """What both have in common: checks, the loop over parameters, and the ratio of norms."""
 
-    def __init__(self, params, **defaults):
+    def __init__(self, params, norms, **defaults):
         for name, value in defaults.items():
             if name == "betas" and not all(0 <= beta < 1 for beta in value):
                 raise ValueError(f"betas lie from 0 to below 1, not {value}")
             if name != "betas" and value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, but is {value}")
         super().__init__(params, defaults)
+        self.norms = norms
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -92,17 +102,16 @@ class _Adaptive(torch.optim.Optimizer):
                 if x.grad is not None and x.grad.is_sparse:
                     raise ValueError(f"{type(self).__name__} has no step for a sparse gradient")
                 if x.grad is not None:
-                    self._update(_as_real(x), _as_real(x.grad), self.state[x], group)
+                    norms = functools.partial(self.norms, x)
+                    self._update(_as_real(x), _as_real(x.grad), self.state[x], group, norms)
         return loss
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "norms": self.norms}
 
 
 def _as_real(x):
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-
-
-def _norm(x):
-    wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else None
-    return torch.linalg.vector_norm(x, dtype=wide)
 
 
 def _ratio(weights, update, floor):
@@ -118,21 +127,22 @@ class LARS(_Adaptive):
     the rate: v <- m v + lambda (g + decay w); w <- w - lr v.  lambda is 1 where w or the divisor is
     0, where a group says adapt=False, and everywhere with trust=None: SGD with the rate in its
     velocity.
-    `floor` is the smallest divisor.  Raises ValueError for numbers below 0 and sparse gradients.
+    `floor` is the smallest divisor; `norms(parameter, *tensors)` finds the norms of w and g.
+    Raises ValueError for numbers below 0 and sparse gradients.
     Source: You, Gitman & Ginsburg 2017; the correction: Goyal et al. 2017, remark 2.
     """
 
     def __init__(self, params, lr, *, momentum=0.9, weight_decay=0.0, trust=0.001, floor=1e-8,
-                 corrected=False, adapt=True):  # fmt: skip
-        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust,
-                         floor=floor, corrected=corrected, adapt=adapt)  # fmt: skip
+                 corrected=False, adapt=True, norms=vector_norms):  # fmt: skip
+        super().__init__(params, norms, lr=lr, momentum=momentum, weight_decay=weight_decay,
+                         trust=trust, floor=floor, corrected=corrected, adapt=adapt)  # fmt: skip
 
-    def _update(self, x, gradient, state, group):
+    def _update(self, x, gradient, state, group, norms):
         decay, lr, momentum = group["weight_decay"], group["lr"], group["momentum"]
         step = gradient.add(x, alpha=decay) if decay else gradient.clone()
         if group["adapt"] and group["trust"] is not None:
-            weights = _norm(x)
-            divisor = _norm(gradient) + decay * weights
+            weights, gradients = norms(x, gradient)
+            divisor = gradients + decay * weights
             ratio = _ratio(group["trust"] * weights, divisor, group["floor"])
             step.mul_(ratio.to(step.dtype))
         if not group["corrected"]:
@@ -152,11 +162,11 @@ class LAMB(_Adaptive):
     """
 
     def __init__(self, params, lr=1e-3, *, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0,
-                 floor=1e-8, adapt=True):  # fmt: skip
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                 floor=1e-8, adapt=True, norms=vector_norms):  # fmt: skip
+        super().__init__(params, norms, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                          floor=floor, adapt=adapt)  # fmt: skip
 
-    def _update(self, x, gradient, state, group):
+    def _update(self, x, gradient, state, group, norms):
         (first, second), step = group["betas"], state.get("step", 0) + 1
         if step == 1:
             state["mean"], state["square"] = torch.zeros_like(x), torch.zeros_like(x)
@@ -166,5 +176,5 @@ class LAMB(_Adaptive):
         scale = square.div(1 - second**step).sqrt_().add_(group["eps"])
         update = mean.div(1 - first**step).div_(scale).add_(x, alpha=group["weight_decay"])
         if group["adapt"]:
-            update.mul_(_ratio(_norm(x), _norm(update), group["floor"]).to(update.dtype))
+            update.mul_(_ratio(*norms(x, update), group["floor"]).to(update.dtype))
         x.sub_(update, alpha=group["lr"])
