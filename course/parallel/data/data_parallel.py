@@ -22,8 +22,8 @@ from course.parallel.flat_parameters import broadcast_module
 
 
 class Wrapper(nn.Module):
-    """`module` on all ranks alike, whose backwards are known to a `reducer`: from which forward they
-    come, and how many samples that had.  Raises ValueError where the ranks' models differ."""
+    """`module` on all ranks alike, whose backwards are known to a `reducer`: from which forward
+    they come, and how many samples that had.  Raises ValueError where the ranks' models differ."""
 
     def __init__(self, module, comm, bucket_mb, op="mean"):
         super().__init__()

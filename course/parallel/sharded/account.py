@@ -1,7 +1,7 @@
 """What training takes: bytes of memory a rank, by formula and as they are; bytes sent a step.
 
-Source: Rajbhandari et al. 2019, section 5: 2 + 2 + K bytes a parameter (K = 12 for Adam with float32
-masters of half-type weights), of which stage 1 divides K by p, 2 the gradient too, 3 all.
+Source: Rajbhandari et al. 2019, section 5: 2 + 2 + K bytes a parameter (K = 12 for Adam with
+float32 masters of half-type weights), of which stage 1 divides K by p, 2 the gradient too, 3 all.
 """
 
 from typing import NamedTuple

@@ -19,8 +19,8 @@ class FlatShards:
     """`parameters` (one dtype) as parts of one tensor, `whole` [elements], cut in p `pieces`.
 
     spans {parameter: [(start, stop) of its elements that rank r has]}; shards {parameter: this
-    rank's part [stop - start]}, all of them parts of `own`: in the pieces themselves, or, since whole
-    is freed in stage 3, beside them.  Shards of half types that are trained are float32.
+    rank's part [stop - start]}, all of them parts of `own`: in the pieces themselves, or beside
+    them in stage 3, where whole is freed.  Shards of half types that are trained are float32.
     gradient [as own]: that of the mean, when it is there.
     Complex numbers count as pairs.  `sentence`: what a freed parameter says.
     """
@@ -82,8 +82,8 @@ class FlatShards:
         for p in self.views:
             if p.untyped_storage()._cdata != memory:
                 raise RuntimeError(
-                    f"rank {self.rank}: {names[p]} was cast, moved or assigned since it was sharded, "
-                    "and is not trained: do so before"
+                    f"rank {self.rank}: {names[p]} was cast, moved or assigned since it was "
+                    "sharded, and is not trained: do so before"
                 )
 
     def hand_out(self, parameters):

@@ -18,7 +18,7 @@ from course.parallel.data.averaging import Averaging
 from course.parallel.data.buckets import group_neighbours
 from course.parallel.data.data_parallel import Wrapper
 from course.parallel.data.reducer import Reducer
-from course.parallel.sharded.checkpoints import whole_state
+from course.parallel.sharded.checkpoints import load_whole, whole_state
 from course.parallel.sharded.elementwise import require_elementwise
 from course.parallel.sharded.flat_shards import FlatShards
 from course.parallel.sharded.gathering import Gathering
@@ -64,8 +64,8 @@ class Sharded(Wrapper):
 
     def _cut(self, kinds, most_bytes, unit="") -> list:
         sentence = (
-            f"rank {self.comm.rank}: weights of unit {unit or 'the model itself'!r} have values only "
-            "within its forward and its backward: name as unit the module whose forward uses them"
+            f"rank {self.comm.rank}: weights of unit {unit or 'the model itself'!r} have values "
+            "only within its forward and its backward: make a unit of the module that uses them"
         )
         flats = [FlatShards(group, self.comm, self.stage, sentence)
                  for kind in kinds for group in group_neighbours(kind, most_bytes)]  # fmt: skip
@@ -152,13 +152,17 @@ class Sharded(Wrapper):
     def parameters(self, recurse=True):
         """Raises RuntimeError: neither the whole parameters nor the shards are what is meant."""
         raise RuntimeError(
-            "parameters of Sharded have no gradients: net.optimizer(torch.optim.Adam, lr=...) makes "
-            "an optimizer, net.clip_grad_norm_ clips, net.shards are what this rank trains"
+            "parameters of Sharded have no gradients: net.optimizer(torch.optim.Adam, lr=...) "
+            "makes an optimizer, net.clip_grad_norm_ clips, net.shards are what this rank trains"
         )
 
     def state_dict(self):
         """{name: tensor} as the whole module has it, with float32 for half types.  Collective."""
         return whole_state(self)["model"]
+
+    def load_state_dict(self, state):
+        """Make the weights and buffers those of such a `state`.  Collective."""
+        load_whole(self, {"model": state})
 
     def __deepcopy__(self, memo):
         raise RuntimeError(
