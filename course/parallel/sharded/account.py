@@ -7,6 +7,7 @@ float32 masters of half-type weights), of which stage 1 divides K by p, 2 the gr
 from typing import NamedTuple
 
 from course.collectives import cost
+from course.parallel.data.buckets import COUNTS
 
 DIGEST_BYTES = 16  # by which stage 3 compares the ranks' ways through the units
 
@@ -57,13 +58,12 @@ def step_cost(net, backwards: int = 1) -> cost.Cost:
     all-gather of the weights after the step, or, in stage 3, whenever a unit is entered for which
     it was not kept, and a word on the order.  Messages longer than a segment are counted as one.
     """
-    p, trained = net.comm.size, [flat for flat in net.flats if flat.trained]
-    calls = []
+    p, trained, calls = net.comm.size, [flat for flat in net.flats if flat.trained], []
     for flat in trained:
         parts = [len(piece) * flat.whole.element_size() for piece in flat.pieces]
+        weighs = (len(flat.views) + COUNTS) * max(4, flat.whole.element_size())
+        calls += [cost.recursive_doubling_all_reduce(p, weighs)] * backwards
         calls += [cost.reduce_scatter(parts)] * backwards
-    for bucket in net.reducer.layout.buckets:
-        calls += [cost.recursive_doubling_all_reduce(p, bucket.tail.nbytes)] * backwards
     gathered = trained if net.stage < 3 else _entered(net.gathering) * backwards
     calls += [cost.all_gather([piece.nbytes for piece in flat.pieces]) for flat in gathered]
     if net.stage == 3:

@@ -5,7 +5,7 @@ from torch import nn
 
 TOLD = {"numel", "nelement", "dim", "size", "stride", "element_size", "is_floating_point",
         "is_complex", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook",
-        "__get__", "__set__", "__len__"}  # fmt: skip
+        "untyped_storage", "__get__", "__set__", "__len__"}  # fmt: skip
 
 
 class Freed(nn.Parameter):
