@@ -87,7 +87,7 @@ def load_sharded(net, states, optimizer=None):
         net.module.get_buffer(name).copy_(buffer)
     if optimizer is not None:
         _load_optimizer(net, states, optimizer, starts)
-    net.publish()
+    net.publish(frozen=True)
 
 
 def _load_optimizer(net, states, optimizer, starts):

@@ -49,6 +49,10 @@ class Sharded(Wrapper):
         if units is not None and stage < 3:
             raise ValueError(f"units are gathered in stage 3; stage {stage} has buckets")
         super().__init__(module, comm, bucket_mb)
+        if not any(p.requires_grad for p in module.parameters()):
+            raise ValueError(
+                "there is nothing to shard: the model has no parameter that is trained"
+            )
         chosen = choose_units(module, units) if stage == 3 else {}
         _check_alike(comm, stage, bucket_mb, [unit.name for unit in chosen])
         self.stage, self.flats = stage, []
@@ -104,18 +108,19 @@ class Sharded(Wrapper):
         optimizer.register_step_post_hook(lambda *_: self.publish())
         return optimizer
 
-    def publish(self):
-        """The shards have changed: so do the weights of all ranks.  Collective.
+    def publish(self, frozen=False):
+        """The shards have changed, perhaps `frozen` ones too: so do the weights of all ranks.
+        Collective.
 
-        Cost: an all-gather of what is trained; in stage 3 nothing, until units compute.
+        Cost: an all-gather of these; in stage 3 nothing, until units compute.
         """
-        trained = [flat for flat in self.flats if flat.trained]
+        changed = [flat for flat in self.flats if frozen or flat.trained]
         if self.stage == 3:
             self.gathering.drop()
         else:
-            for future in [self.comm.submit(_gather, flat) for flat in trained]:
+            for future in [self.comm.submit(_gather, flat) for flat in changed]:
                 future.wait()
-        for p in (p for flat in trained for p in flat.views):
+        for p in (p for flat in changed for p in flat.views):
             torch.autograd.graph.increment_version(p)
 
     def grad_norm(self):

@@ -11,9 +11,9 @@ from course.parallel.sharded.elementwise import require_elementwise
 
 FINE = [
     (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}), (optim.Adam, {"amsgrad": True}),
-    (optim.AdamW, {}), (optim.Adamax, {}), (optim.NAdam, {}), (optim.RAdam, {}), (optim.Adagrad, {}),
-    (optim.Adadelta, {}), (optim.RMSprop, {"centered": True}), (optim.Rprop, {}), (optim.ASGD, {}),
-    (LARS, {"lr": 0.1, "trust": None}), (LAMB, {"adapt": False}),
+    (optim.AdamW, {}), (optim.Adamax, {}), (optim.NAdam, {}), (optim.RAdam, {}),
+    (optim.Adagrad, {}), (optim.Adadelta, {}), (optim.RMSprop, {"centered": True}), (optim.Rprop, {}),
+    (optim.ASGD, {}), (LARS, {"lr": 0.1, "trust": None}), (LAMB, {"adapt": False}),
 ]  # fmt: skip
 
 
@@ -24,13 +24,17 @@ def test_element_wise_ones_may_work_on_shards(kind, knobs):
 
 @pytest.mark.parametrize("kind, knobs", [(LARS, {"lr": 0.1}), (LAMB, {})])
 def test_those_that_need_norms_or_factors_are_refused(kind, knobs):
-    with pytest.raises(ValueError, match="needs whole tensors .norms or factors of them., and shar"):
+    with pytest.raises(
+        ValueError, match="needs whole tensors .norms or factors of them., and shar"
+    ):
         require_elementwise(functools.partial(kind, **knobs))
 
 
 @pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon, optim.LBFGS, optim.SparseAdam])
 def test_those_that_cannot_step_there_are_refused_in_their_words(kind):
-    with pytest.raises(ValueError, match="^this optimizer cannot work on shards, which are vectors: "):
+    with pytest.raises(
+        ValueError, match="^this optimizer cannot work on shards, which are vectors: "
+    ):
         require_elementwise(kind)
 
 

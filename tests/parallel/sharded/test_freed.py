@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from course.parallel.sharded.freed import Freed, without_values
 
@@ -29,8 +29,8 @@ def test_it_has_its_shape_and_nothing_else():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda p: F.linear(torch.ones(1, 3), p),
-        lambda p: F.embedding(torch.tensor([1]), p),
+        lambda p: functional.linear(torch.ones(1, 3), p),
+        lambda p: functional.embedding(torch.tensor([1]), p),
         lambda p: p + 1, lambda p: p.detach(), lambda p: p.clone(), lambda p: p.tolist(),
         lambda p: torch.cat([torch.ones(2, 3), p]), lambda p: torch.ones(2, 3).add_(p),
         copy.deepcopy, pickle.dumps,
