@@ -10,10 +10,11 @@ from course.learning.training.large_batch import LAMB, LARS
 from course.parallel.sharded.elementwise import require_elementwise
 
 FINE = [
-    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}), (optim.Adam, {"amsgrad": True}),
-    (optim.AdamW, {}), (optim.Adamax, {}), (optim.NAdam, {}), (optim.RAdam, {}),
-    (optim.Adagrad, {}), (optim.Adadelta, {}), (optim.RMSprop, {"centered": True}), (optim.Rprop, {}),
-    (optim.ASGD, {}), (LARS, {"lr": 0.1, "trust": None}), (LAMB, {"adapt": False}),
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    (optim.Adam, {"amsgrad": True}), (optim.AdamW, {}), (optim.Adamax, {}), (optim.NAdam, {}),
+    (optim.RAdam, {}), (optim.Adagrad, {}), (optim.Adadelta, {}), (optim.Rprop, {}),
+    (optim.RMSprop, {"centered": True}), (optim.ASGD, {}), (LARS, {"lr": 0.1, "trust": None}),
+    (LAMB, {"adapt": False}),
 ]  # fmt: skip
 
 
