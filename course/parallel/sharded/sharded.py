@@ -7,7 +7,6 @@ whenever a unit is about to compute (3).
 Source: Rajbhandari et al. 2019, «ZeRO»; Zhao et al. 2023, «PyTorch FSDP» (units, prefetch).
 """
 
-import functools
 import json
 import math
 
@@ -19,9 +18,9 @@ from course.parallel.data.buckets import group_neighbours
 from course.parallel.data.data_parallel import Wrapper
 from course.parallel.data.reducer import Reducer
 from course.parallel.sharded.checkpoints import load_whole, whole_state
-from course.parallel.sharded.elementwise import require_elementwise
 from course.parallel.sharded.flat_shards import FlatShards
 from course.parallel.sharded.gathering import Gathering
+from course.parallel.sharded.shard_optimizer import shard_optimizer
 from course.parallel.sharded.sharded_buckets import ShardedBucket, ShardLayout, add_up_pieces
 from course.parallel.sharded.units import choose_units
 
@@ -96,17 +95,7 @@ class Sharded(Wrapper):
         options(name, parameter) -> {knob: value} for single ones.  Raises ValueError for an
         optimizer that is not element-wise: its own numbers depend on how tensors are cut.
         """
-        require_elementwise(functools.partial(kind, **knobs))
-        named, groups = dict(self.module.named_parameters()), {}
-        for name, shard in self.shards.items():
-            mine = options(name, named[name]) if options else {}
-            groups.setdefault(json.dumps(mine, sort_keys=True), ([], mine))[0].append(shard)
-        optimizer = kind([{"params": group, **mine} for group, mine in groups.values()], **knobs)
-        clear = optimizer.zero_grad
-        optimizer.zero_grad = functools.partial(_clear_all, self.module, clear)
-        optimizer.register_step_pre_hook(lambda *_: self._widen_gradients())
-        optimizer.register_step_post_hook(lambda *_: self.publish())
-        return optimizer
+        return shard_optimizer(self, kind, options, knobs)
 
     def publish(self, frozen=False):
         """The shards have changed, perhaps `frozen` ones too: so do the weights of all ranks.
@@ -179,21 +168,9 @@ class Sharded(Wrapper):
             "Sharded cannot be pickled: save its state_dict(), or sharded_state(net)"
         )
 
-    def _widen_gradients(self):
-        """Gradients of half types are as the shards are from here to the end of the step."""
-        for shard in self.shards.values():
-            if shard.grad is not None and shard.grad.dtype != shard.dtype:
-                gradient, shard.grad = shard.grad.to(shard.dtype), None
-                shard.grad_dtype, shard.grad = shard.dtype, gradient
-
 
 def _gather(comm, flat):
     flat.gather(comm)
-
-
-def _clear_all(module, clear, *args, **kwargs):
-    clear(*args, **kwargs)
-    module.zero_grad()
 
 
 def _by_kind(parameters) -> list:

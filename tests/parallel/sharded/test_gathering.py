@@ -22,7 +22,10 @@ def net_of(width=4, **where):
 def states(net):
     """Which units are whole, and which of them are still on their way."""
     units = net.gathering.units
-    return ([u.name for u in units if u.whole and not u.coming], [u.name for u in units if u.coming])
+    return (
+        [u.name for u in units if u.whole and not u.coming],
+        [u.name for u in units if u.coming],
+    )
 
 
 def seen_in_a_step(comm):
@@ -83,7 +86,7 @@ def test_on_the_imagined_cluster_tensors_need_no_memory(stage):
 
 
 def after_trouble(comm):
-    """An error in a forward, one in a backward, a checkpoint, and evaluation leave nothing whole."""
+    """Errors in a forward and a backward, a checkpoint, and evaluation leave nothing whole."""
     net, x, seen = Sharded(net_of(), comm), torch.ones(2, 4, requires_grad=True), []
     hook = net.module[2].register_forward_pre_hook(fails)
     with pytest.raises(ArithmeticError):
