@@ -17,7 +17,7 @@ def require_weights(comm, buckets, backwards):
     if any(bucket.counts[1] % comm.size for bucket in buckets):
         raise RuntimeError(
             f"the backward of {outside:.0f} of {comm.size} ranks went through no forward of "
-            "DataParallel, so what their gradients count is not known: call the wrapper on every "
+            "the wrapper, so what their gradients count is not known: call the wrapper on every "
             "rank, with samples=0 where there are none"
         )
     if uneven:

@@ -22,20 +22,29 @@ class Bucket:
     """
 
     def __init__(self, parameters, wide=False):
-        self.parameters = list(parameters)
-        first, sizes = self.parameters[0], [_real_elements(p) for p in self.parameters]
+        self.parameters, self.wide = list(parameters), wide
+        self.filled, self.factor, self.weight, self.totals = set(), 1.0, 0.0, []
+        self.allocate()
+
+    def allocate(self):
+        """Take memory for it, of zeros."""
+        first, sizes = self.parameters[0], [real_elements(p) for p in self.parameters]
         dtype, lengths = first.dtype.to_real(), [sum(sizes), len(sizes) + COUNTS]
         half = dtype.itemsize < 4
-        if half and not wide:
+        if half and not self.wide:
             self.flat = self.values = torch.zeros(lengths[0], dtype=dtype, device=first.device)
             self.tail = torch.zeros(lengths[1], dtype=torch.float32, device=first.device)
         else:
             dtype = torch.float32 if half else dtype
             self.flat = torch.zeros(sum(lengths), dtype=dtype, device=first.device)
             self.values, self.tail = self.flat.split(lengths)
-        self._parts = dict(zip(self.parameters, self.values.split(sizes)))
-        self._views = {p: _view(part, p) for p, part in self._parts.items()}
-        self.filled, self.factor, self.weight, self.totals = set(), 1.0, 0.0, []
+        parts = self.values.split(sizes)
+        self._views = {p: shaped(part, p) for p, part in zip(self.parameters, parts)}
+
+    def release(self):
+        """Give its memory back; what was read of its totals stays."""
+        self.flat = self.values = self.tail = None
+        self._views = {}
 
     def view(self, parameter):
         """Where the gradient of `parameter` is, in its shape."""
@@ -43,7 +52,7 @@ class Bucket:
 
     def part(self, parameter):
         """The values [elements] that are the gradient of `parameter`."""
-        return self._parts[parameter]
+        return as_real(self._views[parameter]).reshape(-1)
 
     def fill(self, parameter):
         """Put the gradient of `parameter`, `factor` times, in its place."""
@@ -123,6 +132,11 @@ class Bucket:
 
 def cut_into_buckets(parameters, bucket_bytes, wide=False) -> list[Bucket]:
     """Buckets of neighbours of one dtype; one is closed when it holds `bucket_bytes` or more."""
+    return [Bucket(group, wide) for group in group_neighbours(parameters, bucket_bytes)]
+
+
+def group_neighbours(parameters, bucket_bytes) -> list:
+    """[[parameters of one bucket], ...] as `cut_into_buckets` has it."""
     groups, size = [], bucket_bytes
     for parameter in parameters:
         if size >= bucket_bytes or groups[-1][0].dtype != parameter.dtype:
@@ -130,7 +144,7 @@ def cut_into_buckets(parameters, bucket_bytes, wide=False) -> list[Bucket]:
             size = 0
         groups[-1].append(parameter)
         size += parameter.nbytes
-    return [Bucket(group, wide) for group in groups]
+    return groups
 
 
 class Layout:
@@ -143,12 +157,13 @@ class Layout:
 
     def _start(self):
         self.traits, self.ordered = self._traits(), False
-        self._cut([p for p in reversed(self.names) if p.requires_grad])
+        self.cut([p for p in reversed(self.names) if p.requires_grad])
 
     def _traits(self) -> list:
         return list(map(TRAITS, self.names))
 
-    def _cut(self, parameters):
+    def cut(self, parameters):
+        """Which buckets there are from now on, for `parameters` in the order of backward."""
         self.buckets = cut_into_buckets(parameters, self.bucket_bytes, self.wide)
         self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
 
@@ -168,7 +183,7 @@ class Layout:
         order = torch.tensor([numbers[p] for p in (*arrived, *rest)], device="cpu")
         broadcast(comm, order)
         parameters, self.ordered = list(numbers), True
-        self._cut([parameters[number] for number in order.tolist()])
+        self.cut([parameters[number] for number in order.tolist()])
 
     def check_unchanged(self):
         """Raises RuntimeError if a parameter of the module is another object than at first."""
@@ -176,16 +191,23 @@ class Layout:
         for parameter, name in self.names.items():
             if there.get(name, parameter) is not parameter:
                 raise RuntimeError(
-                    f"{name} was replaced since DataParallel was made, and is not averaged: make "
-                    "another one, or load with assign=False"
+                    f"{name} was replaced since its module was wrapped, and is not averaged: wrap "
+                    "the module anew, or load with assign=False"
                 )
 
 
-def _real_elements(x) -> int:
+def real_elements(x) -> int:
+    """How many real numbers a tensor has."""
     return x.numel() * (2 if x.is_complex() else 1)
 
 
-def _view(part, parameter):
+def as_real(x):
+    """A tensor as it is, a complex one as pairs of real numbers."""
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def shaped(part, parameter):
+    """`part` [real elements] as a tensor of the shape of `parameter`; a complex one has pairs."""
     if parameter.is_complex():
         return torch.view_as_complex(part.view(*parameter.shape, 2))
     return part.view(parameter.shape)

@@ -21,38 +21,19 @@ from course.parallel.data.samples import count_samples, tensors_in
 from course.parallel.flat_parameters import broadcast_module
 
 
-class DataParallel(nn.Module):
-    """`module`, whose gradients are those of the batches of all ranks together.
+class Wrapper(nn.Module):
+    """`module` on all ranks alike, whose backwards are known to a `reducer`: from which forward
+    they come, and how many samples that had.  Raises ValueError where the ranks' models differ."""
 
-    Each backward's gradient counts as many times as the forwards that it goes through had samples,
-    on average; one that goes through none counts once on every rank, as all do in torch's.
-    Buckets hold `bucket_mb` megabytes; `op` is mean over samples, or sum over ranks.  `hook(comm,
-    bucket)`, if given, takes the place of all_reduce (see `compression.py`).  Batch norms see their
-    own rank's samples, and buffers go their own ways, until `average_buffers`.  Hooks of parameters
-    see the gradient of their own rank.  A copy, and what is loaded, is not averaged any more.
-
-    Cost of a backward: the gradients' bytes through one all-reduce a bucket.
-    Raises ValueError where the ranks' models differ; after backward, FloatingPointError for a
-    gradient that is not finite: on which rank, of which parameter.  With `require_finite=False` it
-    is left in place on all ranks, as a GradScaler wants it.
-    """
-
-    def __init__(self, module, comm, *, bucket_mb=4, algorithm="ring", op="mean", hook=None,
-                 require_finite=True):  # fmt: skip
+    def __init__(self, module, comm, bucket_mb, op="mean"):
         super().__init__()
         if not bucket_mb > 0:
             raise ValueError(f"a bucket holds more than 0 MB, not {bucket_mb}")
-        if op not in ("mean", "sum"):
-            raise ValueError(f"op must be mean or sum, not {op!r}")
-        if any(isinstance(part, DataParallel) for part in module.modules()):
-            raise ValueError("DataParallel goes round a module once, not round another one")
-        self.module, self.comm, self.op = module, comm, op
+        if any(isinstance(part, Wrapper) for part in module.modules()):
+            name = type(self).__name__
+            raise ValueError(f"{name} goes round a module once, not round another one")
+        self.module, self.comm, self.op, self.reducer = module, comm, op, None
         broadcast_module(comm, module)
-        if algorithm == "native" and comm.native:  # to start it takes all ranks, and not backward
-            comm.submit(lambda background: background.native).wait()
-        layout = Layout(module, bucket_mb * 1e6, wide=hook is not None)
-        averaging = Averaging(op == "mean", algorithm, hook)
-        self.reducer = Reducer(comm, layout, averaging, require_finite)
 
     def forward(self, *args, samples=None, **kwargs):
         """What module gives; `samples` [default: the rows of its inputs] weigh its gradient.
@@ -92,6 +73,34 @@ class DataParallel(nn.Module):
     def __getstate__(self):
         """All but what joins this rank to the others."""
         return {**super().__getstate__(), "comm": None, "reducer": None}
+
+
+class DataParallel(Wrapper):
+    """`module`, whose gradients are those of the batches of all ranks together.
+
+    Each backward's gradient counts as many times as the forwards that it goes through had samples,
+    on average; one that goes through none counts once on every rank, as all do in torch's.
+    Buckets hold `bucket_mb` megabytes; `op` is mean over samples, or sum over ranks.  `hook(comm,
+    bucket)`, if given, takes the place of all_reduce (see `compression.py`).  Batch norms see their
+    own rank's samples, and buffers go their own ways, until `average_buffers`.  Hooks of parameters
+    see the gradient of their own rank.  A copy, and what is loaded, is not averaged any more.
+
+    Cost of a backward: the gradients' bytes through one all-reduce a bucket.
+    Raises ValueError where the ranks' models differ; after backward, FloatingPointError for a
+    gradient that is not finite: on which rank, of which parameter.  With `require_finite=False` it
+    is left in place on all ranks, as a GradScaler wants it.
+    """
+
+    def __init__(self, module, comm, *, bucket_mb=4, algorithm="ring", op="mean", hook=None,
+                 require_finite=True):  # fmt: skip
+        if op not in ("mean", "sum"):
+            raise ValueError(f"op must be mean or sum, not {op!r}")
+        super().__init__(module, comm, bucket_mb, op)
+        if algorithm == "native" and comm.native:  # to start it takes all ranks, and not backward
+            comm.submit(lambda background: background.native).wait()
+        layout = Layout(module, bucket_mb * 1e6, wide=hook is not None)
+        averaging = Averaging(op == "mean", algorithm, hook)
+        self.reducer = Reducer(comm, layout, averaging, require_finite)
 
 
 def _passed_a_copy(gradient):

@@ -5,6 +5,7 @@ whose gradient is accumulated; when backward is over, the means are waited for a
 """
 
 import functools
+import math
 import weakref
 
 import torch
@@ -19,11 +20,13 @@ REDUCERS = weakref.WeakKeyDictionary()  # by communicator: those that were made 
 class Reducer:
     """Gives the parameters of `layout` the same gradients on all ranks of `comm`.
 
-    While `sync` is false it only notes what was gathered; the next backward sends it.
+    While `sync` is false it only notes what was gathered; the next backward sends it.  No more than
+    `in_flight` buckets are on their way at a time: backward waits for the first of them.
     """
 
-    def __init__(self, comm, layout, averaging, require_finite):
+    def __init__(self, comm, layout, averaging, require_finite, *, in_flight=math.inf):
         self.layout, self.averaging, self.require_finite = layout, averaging, require_finite
+        self.in_flight = in_flight
         self.sync, self.unsent, self.backward, self._end = True, [], None, None
         self.comm = self._apart(comm)
         arrived = functools.partial(_arrived, weakref.ref(self))
@@ -58,11 +61,14 @@ class Reducer:
             and backward.sync
         ):
             self._refuse(parameter, backward)
-        backward.arrived[parameter] = gradient._version, parameter._version
         if backward.sync:
             self._fill(bucket, parameter)
-            if len(bucket.filled) == len(bucket.parameters):
-                self._send()
+            gradient = parameter.grad  # a bucket may have taken it away
+        backward.arrived[parameter] = gradient is not None and (
+            gradient._version, parameter._version
+        )  # fmt: skip
+        if backward.sync and len(bucket.filled) == len(bucket.parameters):
+            self._send()
 
     def _now(self) -> Backward:
         """What is known of the backward that goes on; the first call in it begins the account."""
@@ -131,6 +137,8 @@ class Reducer:
             weight, *counts = self._weights()
             bucket.finalize(self.averaging.factor(bucket, weight), weight, *counts)
             begun.append(self.comm.submit(self.averaging, bucket))
+            if len(begun) > self.in_flight:
+                begun[-1 - self.in_flight].wait()
 
     def _finish(self):
         """Backward is over: send what is left, wait for all, hand the gradients out."""
@@ -175,7 +183,7 @@ class Reducer:
         """Raise RuntimeError if a hook behind ours changed a gradient or weight that is sent."""
         for parameter, versions in backward.arrived.items():
             gradient = parameter.grad
-            now = None if gradient is None else (gradient._version, parameter._version)
+            now = gradient is not None and (gradient._version, parameter._version)
             if now != versions and not self._sharing(parameter):
                 raise RuntimeError(
                     f"rank {self.comm.rank}: {self.layout.names[parameter]} or its gradient was "

@@ -47,7 +47,7 @@ def test_backwards_that_passed_no_forward_on_any_rank_are_means():
 def test_on_some_ranks_alone_they_are_refused(outside):
     sentence = (
         f"RuntimeError: the backward of {outside:.0f} of 3 ranks went through no forward of "
-        "DataParallel, so what their gradients count is not known: call the wrapper on every "
+        "the wrapper, so what their gradients count is not known: call the wrapper on every "
         "rank, with samples=0 where there are none"
     )
     assert ask(outside=outside) == [(sentence, 0)] * 3

@@ -237,6 +237,6 @@ def test_a_parameter_that_is_another_object_now_is_told():
     layout.check_unchanged()
     net.b = parameter(2)
     with pytest.raises(
-        RuntimeError, match="^b was replaced since DataParallel was made, and is not"
+        RuntimeError, match="^b was replaced since its module was wrapped, and is not"
     ):
         layout.check_unchanged()
