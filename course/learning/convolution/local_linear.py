@@ -124,9 +124,10 @@ def _on_meta(wanted):
     def shaped(first, second, shape, stride):
         tensors = [first, second]
         tensors.insert(wanted, first.new_empty(shape))
-        answers, weights, _ = tensors
-        a, w = answers.flatten(0, 1), weights.flatten(0, 1).flatten(2)
-        seen = first.new_empty(len(w), w.shape[2], a.shape[2])
+        rows, columns, outputs, batch = tensors[0].shape
+        seen_by_one = tensors[1].shape[3:].numel()
+        shapes = (outputs, batch), (outputs, seen_by_one), (seen_by_one, batch)
+        a, w, seen = (first.new_empty(rows * columns, *each) for each in shapes)
         torch.bmm(*((w, seen), (a, seen.mT), (w.mT, a))[wanted])
         return tensors[wanted]
 

@@ -1,9 +1,12 @@
 """Untied filters on an array: each rank has the weights of its own windows, and they never move."""
 
 from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from course.learning.convolution.local_linear import check_input, check_windows, local_linear
 from course.learning.nine_layers.layers import LocalLinear
+from course.parallel.array.boxes import Box
 from course.parallel.array.distributed_array import DistributedArray, implements, part
 from course.parallel.array.layout import Layout, evenly
 from course.parallel.spatial.windows import Window, nothing, windowed
@@ -21,21 +24,45 @@ def untied(x, weights, *, stride=1, block=1):
     check_input(x, weights.shape[5], weights.dtype)
     check_windows(weights, x.shape[2:], stride)
     windows = [Window(weights.shape[3], stride)] * 2
-    rows, columns, first = *weights.layout.cuts[:2], weights.box.starts[:2]
+    rows, columns, own = *weights.layout.cuts[:2], {}
+    holds = Box(*(side[:2] for side in weights.box))
+
+    def prepare(boxes):
+        slices = [box.within(holds) for box in boxes]
+        own.update(zip(boxes, _Parts.apply(weights.local, slices)))
 
     def answers(seen, box):
-        own = weights.local[
-            tuple(slice(a - at, b - at) for (a, b), at in zip(box.intervals, first))
-        ]
         if not box.size or not len(seen):
             shape = len(seen), weights.shape[2] // block**2, *(block * n for n in box.shape)
-            return nothing(shape, seen, own)
-        return local_linear(seen, own, stride=stride, block=block)
+            return nothing(shape, seen, own[box])
+        return local_linear(seen, own[box], stride=stride, block=block)
 
-    local, layout = windowed(x, windows, answers, cuts=(rows, columns))
+    local, layout = windowed(x, windows, answers, cuts=(rows, columns), prepare=prepare)
     maps = weights.shape[2] // block**2
     squares = [tuple(block * cut for cut in cuts) for cuts in (rows, columns)]
     return DistributedArray(x.comm, local, Layout((layout.cuts[0], (0, maps), *squares)))
+
+
+class _Parts(Function):
+    """Views of parts that make up a whole; on the way back they are written into one.
+
+    A slice of its own for each would give a whole of zeros for each, and their sum: of weights,
+    which are most of what a rank has, many times the memory and the time."""
+
+    @staticmethod
+    def forward(ctx, whole, slices):
+        ctx.slices, ctx.shape = slices, whole.shape
+        return tuple(whole[each] for each in slices)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *slopes):
+        if len(slopes) == 1:
+            return slopes[0], None
+        whole = slopes[0].new_empty(ctx.shape)
+        for each, slope in zip(ctx.slices, slopes):
+            whole[each] = slope
+        return whole, None
 
 
 def cut_untied(module, comm, grid):

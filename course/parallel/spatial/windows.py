@@ -99,18 +99,26 @@ class View:
         both = zip(self.windows, self.mine.intervals, self.box.intervals)
         return Box.of(*(_clipped(window.inside(*own), wanted) for window, own, wanted in both))
 
+    def boxes(self) -> list[Box]:
+        """The windows that are computed together: the interior first, then the slabs around it."""
+        inner = self.interior()
+        if not inner.size or inner == self.box:
+            return [self.box]
+        return [inner, *(slab for _, *both in slabs(inner, self.box) for slab in both if slab.size)]
+
     def cut_out(self, held, holds, box):
         """What the windows `box` see, out of `held` [..., *holds]."""
         return held[(..., *self.sees(box).within(holds))]
 
 
-def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False):
+def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prepare=None):
     """The local result, and the layout, of looking at an array through `windows` [its last axes].
 
     `compute(seen, box)` gives the answers [batch, maps, *windows in box] of the windows `box`, of
     what they see: padded already, or `clipped` at the array's edges.  Windows are cut where `cuts`
     [an axis each] says, or else belong to the rank that owns their middle.  Interior windows are
-    computed while borders travel, in the backward pass as well.
+    computed while borders travel, in the backward pass as well.  `prepare(boxes)`, if given, is
+    told first for which boxes `compute` will be called.
     """
     front = x.ndim - len(windows)
     if x.layout.grid[1] > 1:
@@ -120,7 +128,10 @@ def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False):
     layout = Layout((*x.layout.cuts[:front], *cuts))
     view = View(x, windows, layout, clipped)
     regions = [view.region(box) for box in layout.boxes()]
-    if all(_covers(own, region) for own, region in zip(x.layout.boxes(), regions)):
+    alone = all(_covers(own, region) for own, region in zip(x.layout.boxes(), regions))
+    if prepare:
+        prepare([view.box] if alone else view.boxes())
+    if alone:
         return compute(view.cut_out(x.local, view.mine, view.box), view.box), layout
     return _in_parts(view, x.local, x.begin_fetch(regions, fill), compute), layout
 
@@ -158,15 +169,22 @@ class _Tied(Function):
 
 def _framed(done, inner, box, border, front):
     """`done`, the answers of the windows `inner`, with those around it, up to `box`."""
+    for axis, *around in slabs(inner, box):
+        low, high = ([border(slab)] if slab.size else [] for slab in around)
+        done = torch.cat([*low, done, *high], front + axis) if low or high else done
+    return done
+
+
+def slabs(inner, box):
+    """(axis, the slab before `inner`, the slab behind it), which grows by both, up to `box`."""
     for axis in reversed(range(len(box.starts))):
         low, high = inner.intervals[axis]
-        around = [(box.starts[axis], low), (high, box.stops[axis])]
-        slabs = [_with(inner, axis, *each) for each in around]
-        parts = [border(slab) if slab.size else None for slab in slabs]
-        whole = [part for part in (parts[0], done, parts[1]) if part is not None]
-        done = torch.cat(whole, front + axis) if len(whole) > 1 else done
+        yield (
+            axis,
+            _with(inner, axis, box.starts[axis], low),
+            _with(inner, axis, high, box.stops[axis]),
+        )
         inner = _with(inner, axis, *box.intervals[axis])
-    return done
 
 
 def _with(box, axis, start, stop) -> Box:
