@@ -21,8 +21,9 @@ def draw(photograph, layout, regions, title, *, shown=None):
     for rank, box in enumerate(layout.boxes()):
         axes.add_patch(_rectangle(box, edgecolor="white", facecolor="none", linewidth=1))
         (top, bottom), (left, right) = box.intervals
-        axes.text((left + right) / 2, (top + bottom) / 2, f"rank {rank}", color="white",
-                  ha="center", va="center", bbox={"color": "0.2", "pad": 2})  # fmt: skip
+        name = f"rank {rank}" if right - left > width / 8 else str(rank)
+        axes.text((left + right) / 2, (top + bottom) / 2, name, color="white", ha="center",
+                  va="center", bbox={"color": "0.2", "pad": 2})  # fmt: skip
     for rank in range(layout.ranks) if shown is None else shown:
         colour, dash = COLOURS[1 + rank % 6], DASHES[rank % 4]
         for piece in border(regions[rank], layout.box(rank)):

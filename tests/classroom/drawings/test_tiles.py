@@ -57,3 +57,9 @@ def test_a_border_has_each_place_that_is_not_owned_once():
     expected[0:6, 1:9] = 1
     expected[2:5, 3:9] = 0
     assert torch.equal(seen, expected)
+
+
+def test_narrow_tiles_have_numbers_alone():
+    layout = evenly((8, 12), (1, 12))
+    axes = tiles.draw(torch.zeros(8, 12), layout, layout.boxes(), "Strips")
+    assert [text.get_text() for text in axes.texts] == [str(rank) for rank in range(12)]
