@@ -20,14 +20,19 @@ def convolution(function, axes):
         stride, dilation = each_axis(stride, axes), each_axis(dilation, axes)
         before, after = _padding(padding, weight.shape[2:], dilation)
         sizes = zip(weight.shape[2:], stride, before, after, dilation)
+        windows = [Window(*each) for each in sizes]
         weight, bias = _copied(x.comm, weight, bias)
+
+        def convolved(seen):
+            return function(seen, weight, bias, stride, 0, dilation, groups)
 
         def answers(seen, box):
             if not box.size or not len(seen):
-                return nothing((len(seen), len(weight), *box.shape), seen, weight, bias)
-            return function(seen, weight, bias, stride, 0, dilation, groups)
+                field = [window.reach + 1 for window in windows]
+                return nothing((len(seen), len(weight), *box.shape), seen, field, convolved)
+            return convolved(seen)
 
-        local, layout = windowed(x, [Window(*each) for each in sizes], answers)
+        local, layout = windowed(x, windows, answers)
         return DistributedArray(x.comm, local, layout.with_axis(1, (0, len(weight))))
 
     return of_array
@@ -68,12 +73,14 @@ def transposed(function, axes):
         weight, bias = _copied(x.comm, weight, bias)
         maps = weight.shape[1] * groups
 
+        def spread(seen):
+            strides, dilations = (tuple(each[k] for each in sizes) for k in (1, 4))
+            return function(seen, weight, bias, strides, 0, 0, groups, dilations)
+
         def answers(seen, box):
             if not box.size or not len(seen):
-                return nothing((len(seen), maps, *box.shape), seen, weight, bias)
-            strides, dilations = (tuple(each[k] for each in sizes) for k in (1, 4))
-            wide = function(seen, weight, bias, strides, 0, 0, groups, dilations)
-            return _crop(wide, box, spreads, bias)
+                return nothing((len(seen), maps, *box.shape), seen, [1] * axes, spread)
+            return _crop(spread(seen), box, spreads, bias)
 
         local, layout = windowed(x, spreads, answers)
         return DistributedArray(x.comm, local, layout.with_axis(1, (0, maps)))
@@ -92,7 +99,7 @@ def _crop(wide, box, spreads, bias):
     pads = [side for both in reversed(pads) for side in both]
     if bias is None or max(pads) <= 0:
         return functional.pad(wide, pads)
-    flat = bias.view(-1, *[1] * len(spreads))
+    flat = bias.to(wide.dtype).view(-1, *[1] * len(spreads))
     return functional.pad(wide - flat, pads) + flat
 
 

@@ -29,7 +29,8 @@ def untied(x, weights, *, stride=1, block=1):
         ]
         if not box.size or not len(seen):
             shape = len(seen), weights.shape[2] // block**2, *(block * n for n in box.shape)
-            return nothing(shape, seen, own)
+            few = own.reshape(-1)[:0]
+            return nothing(shape, seen, weights.shape[3:5], lambda none: none.reshape(-1) * few)
         return local_linear(seen, own, stride=stride, block=block)
 
     local, layout = windowed(x, windows, answers, cuts=(rows, columns))
