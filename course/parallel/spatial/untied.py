@@ -46,11 +46,14 @@ def cut_untied(module, comm, grid):
     LocalLinear becomes an array, and its local part a parameter, `own_weight`: what an optimizer
     is given is this rank's alone.  Nothing is sent: all ranks make the same network first.
     """
+    cut = {}  # what layers share, they share afterwards
     for layer in [each for each in module.modules() if isinstance(each, LocalLinear)]:
-        weight = layer.weight.detach()
-        layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
-        whole = part(comm, weight, layout=layout)
-        layer.own_weight = nn.Parameter(whole.local.clone())
+        weight = layer.weight
+        if weight not in cut:
+            layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
+            own = part(comm, weight.detach(), layout=layout).local.clone()
+            cut[weight] = nn.Parameter(own, requires_grad=weight.requires_grad), layout
+        layer.own_weight, layout = cut[weight]
         del layer.weight
         layer.weight = DistributedArray(comm, layer.own_weight, layout)
     return module
