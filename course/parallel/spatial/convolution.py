@@ -50,7 +50,8 @@ class Spread(Window):
 
     def needs(self, start: int, stop: int) -> tuple:
         first = -(-(start + self.before - self.reach) // self.stride)
-        return first, max(first, (stop - 1 + self.before) // self.stride) + 1
+        last = (start + self.before) // self.stride  # an answer that no place reaches names this
+        return min(first, last), (stop - 1 + self.before) // self.stride + 1
 
     def cuts(self, cuts) -> tuple:
         count, ends = self.count(cuts[-1]), (cut * self.stride for cut in cuts[1:-1])
@@ -58,7 +59,7 @@ class Spread(Window):
         return (0, *(min(max(each, 0), count) for each in middles), count)
 
     def inside(self, low: int, high: int) -> tuple:
-        first = (low - 1) * self.stride + self.reach - self.before + 1
+        first = max((low - 1) * self.stride + self.reach + 1, low * self.stride) - self.before
         return first, max(first, high * self.stride - self.before)
 
 
@@ -97,10 +98,11 @@ def _crop(wide, box, spreads, bias):
         at = first * spread.stride - spread.before
         pads.append((at - start, stop - at - length))
     pads = [side for both in reversed(pads) for side in both]
+    more, less = [max(side, 0) for side in pads], [min(side, 0) for side in pads]
     if bias is None or max(pads) <= 0:
-        return functional.pad(wide, pads)
+        return functional.pad(functional.pad(wide, more), less)
     flat = bias.to(wide.dtype).view(-1, *[1] * len(spreads))
-    return functional.pad(wide - flat, pads) + flat
+    return functional.pad(functional.pad(wide - flat, more), less) + flat
 
 
 for number, each in enumerate(CONVOLUTIONS, 1):

@@ -39,13 +39,11 @@ class Window(NamedTuple):
     def count(self, length: int) -> int:
         """How many windows an axis of `length` has.  Raises ValueError for none."""
         room = length + self.before + self.after - self.reach - 1
-        if room < 0:
+        count = (room if self.whole else room + self.stride - 1) // self.stride + 1
+        if count < 1:
             raise ValueError(f"a window that reaches over {self.reach + 1} places does not fit on "
                              f"an axis of {length + self.before + self.after}")  # fmt: skip
-        if self.whole:
-            return room // self.stride + 1
-        count = -(-room // self.stride) + 1
-        return count - ((count - 1) * self.stride >= length + self.before)
+        return count - (not self.whole and (count - 1) * self.stride >= length + self.before)
 
     def needs(self, start: int, stop: int) -> tuple:
         """What the windows `start` to `stop` see: no restriction beside what serial torch has."""
