@@ -9,6 +9,7 @@ Functions of torch find out that they have been given one (`__torch_function__`)
 Source: Coates et al. 2013, section 4 (the idea; the design is ours).
 """
 
+import copy
 import functools
 import json
 
@@ -82,6 +83,9 @@ class DistributedArray(Operators):
         part = describe(self.dtype, self.local.shape)
         return f"<{self.layout}: rank {self.comm.rank} has {self.box}, {part}>"
 
+    def __deepcopy__(self, memo):
+        return DistributedArray(self.comm, copy.deepcopy(self.local, memo), self.layout)
+
     # Any part of it
 
     def begin_fetch(self, region, fill="zero"):
@@ -137,6 +141,8 @@ def called(function, *args, **kwargs):
     if function not in FUNCTIONS:
         name = getattr(function, "__name__", function)
         raise NotImplementedError(f"{name} is not known of distributed arrays: gather() first")
+    if "input" in kwargs:  # torch's name of the first argument
+        args = (kwargs.pop("input"), *args)
     return FUNCTIONS[function](*args, **kwargs)
 
 
@@ -154,11 +160,13 @@ class Pending:
     """A region under way."""
 
     def __init__(self, begun, fetch):
-        self._begun, self._fetch = begun, fetch
+        self._begun, self._fetch, self._region = begun, fetch, None
 
     def wait(self) -> torch.Tensor:
         """Block until it is there: the region [its shape]."""
-        return Finish.apply(self._begun, self._fetch)
+        if self._region is None:
+            self._region = Finish.apply(self._begun, self._fetch)
+        return self._region
 
 
 def told(comm, region: Box) -> list[Box]:
@@ -183,14 +191,22 @@ def scatter(comm, x=None, grid=None, *, layout=None, root: int = 0):
     if comm.rank != root:
         x = torch.empty(whole.box(comm.rank).shape, dtype=getattr(torch, dtype), device=device)
         x.requires_grad_(trained)
-    layout = evenly(shape, grid) if layout is None else layout
-    return DistributedArray(comm, x, whole).redistribute(layout)
+    return DistributedArray(comm, x, whole).redistribute(_layout(shape, grid, layout))
 
 
 def part(comm, x, grid=None, *, layout=None):
     """The part of `x`, which every rank has whole, that this rank keeps.  Nothing is sent."""
-    layout = evenly(x.shape, grid) if layout is None else layout
+    layout = _layout(x.shape, grid, layout)
+    if layout.shape != tuple(x.shape):
+        raise ValueError(f"rank {comm.rank}: a tensor of shape {tuple(x.shape)} cannot be cut as "
+                         f"one of {layout.shape}")  # fmt: skip
     return DistributedArray(comm, x[layout.box(comm.rank).within(Box.whole(x.shape))], layout)
+
+
+def _layout(shape, grid, layout) -> Layout:
+    if (grid is None) == (layout is None):
+        raise ValueError("an array is cut by a grid, or as a layout says: one of them")
+    return evenly(shape, grid) if layout is None else layout
 
 
 class _Gathered(torch.autograd.Function):

@@ -47,6 +47,9 @@ def cross_entropy(x, target, weight=None, size_average=None, ignore_index=-100, 
     if x.layout.grid[1] > 1:
         raise ValueError(f"rank {x.comm.rank}: the axis of classes of {x.layout} is cut: "
                          "redistribute() it, or gather()")  # fmt: skip
+    if target.dtype.is_floating_point:
+        raise NotImplementedError(f"rank {x.comm.rank}: a loss of distributed arrays has numbers "
+                                  "of classes, no probabilities: gather() first")  # fmt: skip
     layout = Layout((x.layout.cuts[0], *x.layout.cuts[2:]))
     classes = part_of(target, layout, x.comm)
     local = functional.cross_entropy(x.local, classes, weight, ignore_index=ignore_index,

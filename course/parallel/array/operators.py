@@ -52,6 +52,17 @@ class Operators:
     def __le__(self, other):
         return torch.le(self, other)
 
+    def __eq__(self, other):
+        return torch.eq(self, other)
+
+    def __ne__(self, other):
+        return torch.ne(self, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self):
+        raise ValueError("an array of many numbers is neither true nor false")
+
     @property
     def mT(self):  # noqa: N802  as torch has it
         return torch.transpose(self, -2, -1)

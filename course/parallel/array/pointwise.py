@@ -29,8 +29,8 @@ def pointwise(function):
 
     def of_arrays(*args, **kwargs):
         arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, DistributedArray)]
-        comm = arrays[0].comm
-        layout = broadcast([x.layout for x in arrays])
+        comm, others = arrays[0].comm, [x for x in (*args, *kwargs.values()) if _is_tensor(x)]
+        layout = broadcast([x.layout for x in arrays], [x.shape for x in others])
         mine = [part_of(x, layout, comm) for x in args]
         also = {key: part_of(x, layout, comm) for key, x in kwargs.items()}
         return DistributedArray(comm, function(*mine, **also), layout)
@@ -45,21 +45,28 @@ for each in {
     implements(each)(pointwise(each))
 
 
-def broadcast(layouts) -> Layout:
-    """How a result is cut: along each axis as the first that has it at full length.
+def broadcast(layouts, shapes=()) -> Layout:
+    """How the result of arrays, and of tensors of `shapes` beside them, is cut: as the first array
+    all of whose cut axes are as long as the result's.
 
-    Raises ValueError for shapes that do not go together.
+    Raises ValueError for shapes that do not go together, and where there is no such array.
     """
-    longest = max(len(layout.cuts) for layout in layouts)
-    aligned = [((0, 1),) * (longest - len(layout.cuts)) + layout.cuts for layout in layouts]
-    cuts = []
-    for axis in zip(*aligned):
-        full = [each for each in axis if each[-1] != 1] or [max(axis, key=len)]
-        if any(each[-1] != full[0][-1] for each in full):
-            shapes = " and ".join(str(layout.shape) for layout in layouts)
-            raise ValueError(f"arrays of shape {shapes} do not go together")
-        cuts.append(full[0])
-    return Layout(tuple(cuts))
+    try:
+        shape = torch.broadcast_shapes(*(layout.shape for layout in layouts), *shapes)
+    except RuntimeError:
+        told = " and ".join(str(tuple(s)) for s in (*(each.shape for each in layouts), *shapes))
+        raise ValueError(f"arrays of shape {told} do not go together") from None
+    for layout in layouts:
+        cuts = ((0, 1),) * (len(shape) - len(layout.cuts)) + layout.cuts
+        if all(len(own) == 2 or own[-1] == length for own, length in zip(cuts, shape)):
+            return Layout(tuple(own if own[-1] == length else (0, length)
+                                for own, length in zip(cuts, shape)))  # fmt: skip
+    told = " and ".join(map(str, layouts))
+    raise ValueError(f"{told} make {tuple(shape)}, and it has no such cut: redistribute() one")
+
+
+def _is_tensor(x) -> bool:
+    return isinstance(x, torch.Tensor)
 
 
 def part_of(x, layout, comm):
@@ -67,14 +74,22 @@ def part_of(x, layout, comm):
 
     An array that is cut otherwise is fetched; of a tensor that all ranks have, each takes a part.
     """
+    if isinstance(x, DistributedArray) and x.layout == layout and x.comm is comm:
+        return x.local
+    return _seen_in(x, layout.boxes(), comm)
+
+
+def _seen_in(x, boxes, comm):
+    """What of an argument is broadcast to this rank's one of `boxes`, which all ranks have."""
     if isinstance(x, DistributedArray):
-        if x.layout == layout:
-            return x.local
-        regions = [shown(box, x.shape) for box in layout.boxes()]
+        if x.comm is not comm:
+            raise ValueError(f"rank {comm.rank}: arrays of two communicators, {comm.name} and "
+                             f"{x.comm.name}, do not go together")  # fmt: skip
+        regions = [shown(box, x.shape) for box in boxes]
         return x.local if regions == x.layout.boxes() else x.fetch(regions)
     if not isinstance(x, torch.Tensor):
         return x
-    return copied(comm, x)[shown(layout.box(comm.rank), x.shape).within(Box.whole(x.shape))]
+    return copied(comm, x)[shown(boxes[comm.rank], x.shape).within(Box.whole(x.shape))]
 
 
 def shown(box, shape) -> Box:
@@ -84,22 +99,27 @@ def shown(box, shape) -> Box:
 
 
 @implements(torch.matmul, torch.Tensor.matmul, torch.bmm)
-def matmul(a, b):
+def matmul(a, other):
     """Products of matrices: axes before the last two may be cut, and the rows of `a`.
 
     Raises ValueError for other cuts: of them each rank would have a part of every product.
     """
-    arrays = [x for x in (a, b) if isinstance(x, DistributedArray)]
+    arrays = [x for x in (a, other) if isinstance(x, DistributedArray)]
     comm = arrays[0].comm
     for x in arrays:
         if any(len(cuts) > 2 for cuts in x.layout.cuts[-1 if x is a else -2 :]):
             which = "columns of matrices" if x is a else "matrices"
             raise ValueError(f"rank {comm.rank}: {which} of {x.layout} are cut: redistribute() "
                              "them along other axes, or gather()")  # fmt: skip
-    batch = broadcast([Layout(x.layout.cuts[:-2]) for x in arrays])
+    if a.ndim < 2 or other.ndim < 2:
+        raise ValueError(f"rank {comm.rank}: products are of matrices, not of shapes "
+                         f"{tuple(a.shape)} and {tuple(other.shape)}")  # fmt: skip
+    tensors = [x for x in (a, other) if _is_tensor(x)]
+    batch = broadcast([Layout(x.layout.cuts[:-2]) for x in arrays], [x.shape[:-2] for x in tensors])
     rows = a.layout.cuts[-2] if isinstance(a, DistributedArray) else _uncut(a.shape[-2:-1])[0]
     whole = Layout((*batch.cuts, rows, *_uncut(a.shape[-1:])))
-    local = part_of(a, whole, comm) @ part_of(b, Layout((*batch.cuts, *_uncut(b.shape[-2:]))), comm)
+    matrices = [Box.of(*box.intervals[:-2], *_uncut(other.shape[-2:])) for box in whole.boxes()]
+    local = part_of(a, whole, comm) @ _seen_in(other, matrices, comm)
     return DistributedArray(comm, local, Layout((*batch.cuts, rows, *_uncut(local.shape[-1:]))))
 
 

@@ -35,15 +35,23 @@ def total(x, dim=None, keepdim=False, *, dtype=None):
 
 @implements(torch.mean, torch.Tensor.mean)
 def mean(x, dim=None, keepdim=False, *, dtype=None):
-    """The mean over axes `dim`, all of them by default; see `total`."""
+    """The mean over axes `dim`, all of them by default, summed in float32 at least; see `total`.
+
+    Raises ValueError for whole numbers without a floating `dtype`.
+    """
+    dtype = dtype or x.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise ValueError(f"rank {x.comm.rank}: a mean is a floating number, not {dtype}")
     count = math.prod(x.shape[axis] for axis in _axes(x, dim))
-    return total(x, dim, keepdim, dtype=dtype) / count
+    wide = torch.promote_types(dtype, torch.float32)
+    return (total(x, dim, keepdim, dtype=wide) / count).to(dtype)
 
 
 @implements(torch.permute, torch.Tensor.permute)
-def permute(x, *dims):
+def permute(x, *order, dims=None):
     """Axes in another order; the cut ones keep theirs, or ranks would change places."""
-    dims = [axis % x.ndim for axis in (dims[0] if isinstance(dims[0], tuple | list) else dims)]
+    dims = dims or (order[0] if isinstance(order[0], tuple | list) else order)
+    dims = _axes(x, dims)
     cut = [axis for axis in dims if x.layout.grid[axis] > 1]
     if cut != sorted(cut):
         raise ValueError(f"rank {x.comm.rank}: the cut axes {sorted(cut)} of {x.layout} stay in "
@@ -53,17 +61,18 @@ def permute(x, *dims):
 
 
 @implements(torch.transpose, torch.Tensor.transpose)
-def transpose(x, first, second):
+def transpose(x, dim0, dim1):
     """Two axes change places; see `permute`."""
+    first, second = _axes(x, (dim0, dim1))
     dims = list(range(x.ndim))
-    dims[first], dims[second] = dims[second], dims[first]
+    dims[first], dims[second] = second, first
     return permute(x, dims)
 
 
 @implements(torch.flatten, torch.Tensor.flatten)
 def flatten(x, start_dim=0, end_dim=-1):
     """Some axes as one, of which only the first may be cut."""
-    start, end = start_dim % x.ndim, end_dim % x.ndim
+    start, end = _axes(x, (start_dim, end_dim))
     if any(parts > 1 for parts in x.layout.grid[start + 1 : end + 1]):
         axes = f"of the axes {start} to {end} of {x.layout} only the first may be cut"
         raise ValueError(f"rank {x.comm.rank}: {axes}: redistribute() it, or gather()")
@@ -79,7 +88,7 @@ def unflatten(x, dim, sizes):
 
     Raises ValueError for a cut that would go through the others.
     """
-    dim = dim % x.ndim
+    (dim,) = _axes(x, dim)
     sizes = torch.empty(x.shape[dim], device="meta").unflatten(0, sizes).shape  # what -1 stands for
     behind = math.prod(sizes[1:])
     if any(cut % behind for cut in x.layout.cuts[dim]):
@@ -96,7 +105,7 @@ def unflatten(x, dim, sizes):
 def cat(tensors, dim=0):
     """Arrays one behind the other along an axis that is not cut; they are cut as the first is."""
     first = next(x for x in tensors if isinstance(x, DistributedArray))
-    axis = dim % first.ndim
+    (axis,) = _axes(first, dim)
     if first.layout.grid[axis] > 1:
         raise ValueError(f"rank {first.comm.rank}: along axis {axis}, which is cut, of "
                          f"{first.layout} nothing can be joined: redistribute() it")  # fmt: skip
@@ -108,6 +117,9 @@ def cat(tensors, dim=0):
 
 
 def _axes(x, dim) -> tuple:
-    if dim is None:
-        return tuple(range(x.ndim))
-    return tuple(axis % x.ndim for axis in ((dim,) if isinstance(dim, int) else dim))
+    """Axes from 0 on, of one or several.  Raises IndexError for one that x has not."""
+    dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    for axis in dims:
+        if not -x.ndim <= axis < x.ndim:
+            raise IndexError(f"rank {x.comm.rank}: {x.layout} has no axis {axis}")
+    return tuple(axis % x.ndim for axis in dims)

@@ -9,6 +9,7 @@ they are at home.  Exact: no score is left out.  Memory of a rank: its part and 
 Source: Liu et al. 2023, «Ring Attention with Blockwise Transformers for Near-Infinite Context».
 """
 
+import contextlib
 import math
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ def ring_attention(comm, q, k, v, cut: SequenceCut, *, causal=False, scale=None)
     cut.check(comm)
     _check_shapes(comm, q, k, v, cut)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return _RingAttention.apply(q, k, v, Ring(comm, cut, causal, scale))
+    with _exactly(q.device.type):
+        return _RingAttention.apply(q, k, v, Ring(comm, cut, causal, scale))
 
 
 def cost(cut: SequenceCut, elements: int) -> list:
@@ -103,7 +105,7 @@ class _RingAttention(Function):
     @once_differentiable
     def backward(ctx, slope):
         ring, (q, k, v, out, logs) = ctx.ring, ctx.saved_tensors
-        saved = logs, slope.to(logs.dtype), (slope * out).to(logs.dtype).sum(-1, keepdim=True)
+        saved = logs, slope.to(logs.dtype), (slope * out.to(logs.dtype)).sum(-1, keepdim=True)
         of_q, sums, handles = torch.zeros_like(q, dtype=logs.dtype), 0, ()
         with ring.call("adjoint of ring attention"):
             for step, owner, block in ring.round(torch.cat([k, v], -1).contiguous()):
@@ -129,6 +131,12 @@ def _slopes_of(ring, owner, block, q, of_q, saved):
         for whole, some in zip(parts, columns):
             whole[..., tile.columns, :] += some
     return mine
+
+
+def _exactly(device):
+    """Without autocast, which would make scores in half; some devices know of none."""
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else contextlib.nullcontext()
 
 
 def _wide(x):

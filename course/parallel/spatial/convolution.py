@@ -20,14 +20,19 @@ def convolution(function, axes):
         stride, dilation = each_axis(stride, axes), each_axis(dilation, axes)
         before, after = _padding(padding, weight.shape[2:], dilation)
         sizes = zip(weight.shape[2:], stride, before, after, dilation)
+        windows = [Window(*each) for each in sizes]
         weight, bias = _copied(x.comm, weight, bias)
+
+        def convolved(seen):
+            return function(seen, weight, bias, stride, 0, dilation, groups)
 
         def answers(seen, box):
             if not box.size or not len(seen):
-                return nothing((len(seen), len(weight), *box.shape), seen, weight, bias)
-            return function(seen, weight, bias, stride, 0, dilation, groups)
+                field = [window.reach + 1 for window in windows]
+                return nothing((len(seen), len(weight), *box.shape), seen, field, convolved)
+            return convolved(seen)
 
-        local, layout = windowed(x, [Window(*each) for each in sizes], answers)
+        local, layout = windowed(x, windows, answers)
         return DistributedArray(x.comm, local, layout.with_axis(1, (0, len(weight))))
 
     return of_array
@@ -45,7 +50,8 @@ class Spread(Window):
 
     def needs(self, start: int, stop: int) -> tuple:
         first = -(-(start + self.before - self.reach) // self.stride)
-        return first, max(first, (stop - 1 + self.before) // self.stride) + 1
+        last = (start + self.before) // self.stride  # an answer that no place reaches names this
+        return min(first, last), (stop - 1 + self.before) // self.stride + 1
 
     def cuts(self, cuts) -> tuple:
         count, ends = self.count(cuts[-1]), (cut * self.stride for cut in cuts[1:-1])
@@ -53,7 +59,7 @@ class Spread(Window):
         return (0, *(min(max(each, 0), count) for each in middles), count)
 
     def inside(self, low: int, high: int) -> tuple:
-        first = (low - 1) * self.stride + self.reach - self.before + 1
+        first = max((low - 1) * self.stride + self.reach + 1, low * self.stride) - self.before
         return first, max(first, high * self.stride - self.before)
 
 
@@ -68,12 +74,14 @@ def transposed(function, axes):
         weight, bias = _copied(x.comm, weight, bias)
         maps = weight.shape[1] * groups
 
+        def spread(seen):
+            strides, dilations = (tuple(each[k] for each in sizes) for k in (1, 4))
+            return function(seen, weight, bias, strides, 0, 0, groups, dilations)
+
         def answers(seen, box):
             if not box.size or not len(seen):
-                return nothing((len(seen), maps, *box.shape), seen, weight, bias)
-            strides, dilations = (tuple(each[k] for each in sizes) for k in (1, 4))
-            wide = function(seen, weight, bias, strides, 0, 0, groups, dilations)
-            return _crop(wide, box, spreads, bias)
+                return nothing((len(seen), maps, *box.shape), seen, [1] * axes, spread)
+            return _crop(spread(seen), box, spreads, bias)
 
         local, layout = windowed(x, spreads, answers)
         return DistributedArray(x.comm, local, layout.with_axis(1, (0, maps)))
@@ -90,10 +98,11 @@ def _crop(wide, box, spreads, bias):
         at = first * spread.stride - spread.before
         pads.append((at - start, stop - at - length))
     pads = [side for both in reversed(pads) for side in both]
+    more, less = [max(side, 0) for side in pads], [min(side, 0) for side in pads]
     if bias is None or max(pads) <= 0:
-        return functional.pad(wide, pads)
-    flat = bias.view(-1, *[1] * len(spreads))
-    return functional.pad(wide - flat, pads) + flat
+        return functional.pad(functional.pad(wide, more), less)
+    flat = bias.to(wide.dtype).view(-1, *[1] * len(spreads))
+    return functional.pad(functional.pad(wide - flat, more), less) + flat
 
 
 for number, each in enumerate(CONVOLUTIONS, 1):

@@ -1,5 +1,8 @@
 """Norms of arrays, by the statistics of the whole array: as on one process, or of each part."""
 
+import math
+
+import torch
 from torch.nn import functional
 
 from course.parallel.array.distributed_array import DistributedArray, implements
@@ -12,19 +15,34 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
     """`batch_norm` by mean and variance over the batch and all places of all ranks.
 
     Cost in training: two all-reduces of a number a channel, and as much on the way back.
+    Raises ValueError for one value a channel in training, as torch does.
     """
-    axes = (0, *range(2, x.ndim))
-    shape = (1, -1, *[1] * (x.ndim - 2))
+    axes, shape = (0, *range(2, x.ndim)), (1, -1, *[1] * (x.ndim - 2))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if not training:
         middle, spread = running_mean.view(shape), running_var.view(shape)
     else:
-        middle = x.mean(axes, keepdim=True)
-        spread = (x - middle).square().mean(axes, keepdim=True)
+        count = _count_of_each(x)
+        middle = wide.mean(axes, keepdim=True)
+        spread = (wide - middle).square().mean(axes, keepdim=True)
         if running_mean is not None:
-            count = x.numel() / x.shape[1]
             _follow(running_mean, middle, momentum)
             _follow(running_var, spread * (count / (count - 1)), momentum)
-    y = (x - middle) * (spread + eps).rsqrt()
+    y = (wide - middle) * (spread + eps).rsqrt()
+    return _scaled(y, weight, bias).to(x.dtype)
+
+
+def _count_of_each(x):
+    """How many values a channel has."""
+    count = math.prod(x.shape) // max(x.shape[1], 1)
+    if count < 2:
+        raise ValueError(f"rank {x.comm.rank}: a norm in training has more than one value a "
+                         f"channel: not so in the shape {tuple(x.shape)}")  # fmt: skip
+    return count
+
+
+def _scaled(y, weight, bias):
+    shape = (1, -1, *[1] * (y.ndim - 2))
     y = y if weight is None else y * weight.view(shape)
     return y if bias is None else y + bias.view(shape)
 
@@ -49,18 +67,17 @@ def local_batch_norm(x, running_mean, running_var, weight=None, bias=None, train
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     """`group_norm` by mean and variance over all places of all ranks, for each sample and group;
     the batch is not cut.  Cost: as `batch_norm`."""
-    grouped = x.unflatten(1, (num_groups, -1))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    grouped = wide.unflatten(1, (num_groups, -1))
     axes = tuple(range(2, grouped.ndim))
     middle = grouped.mean(axes, keepdim=True)
     spread = (grouped - middle).square().mean(axes, keepdim=True)
     y = ((grouped - middle) * (spread + eps).rsqrt()).flatten(1, 2)
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    y = y if weight is None else y * weight.view(shape)
-    return y if bias is None else y + bias.view(shape)
+    return _scaled(y, weight, bias).to(x.dtype)
 
 
 @implements(functional.linear)
 def linear(x, weight, bias=None):
     """A linear layer along the last axis, which is not cut, at each place of an array."""
     y = x @ weight.mT
-    return y if bias is None else y + bias
+    return y if bias is None else y + bias.to(y.dtype)

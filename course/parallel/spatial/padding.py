@@ -16,6 +16,9 @@ def pad(x, pad, mode="constant", value=None):
     Cost: what comes from the opposite side ("circular"), or from an inner part that is narrower
     than the padding ("reflect").
     """
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise ValueError(f"rank {x.comm.rank}: a padding has two numbers an axis, for {x.ndim} "
+                         f"axes at most: not {tuple(pad)}")  # fmt: skip
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [
         tuple(pad[at : at + 2]) for at in range(len(pad) - 2, -1, -2)
     ]

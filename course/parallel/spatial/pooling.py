@@ -25,13 +25,16 @@ def average(function, axes):
         kernel, stride = ([each[k] for each in windows] for k in (0, 1))
         margin = [each.before if count_include_pad else 0 for each in windows]
 
+        def averaged(seen):
+            return function(seen, kernel, stride)
+
         def answers(seen, box):
             if not box.size or not seen.shape[0]:
-                return nothing((*seen.shape[:2], *box.shape), seen)
-            sums = function(seen, kernel, stride) * math.prod(kernel)
+                return nothing((*seen.shape[:2], *box.shape), seen, kernel, averaged)
+            found, size = averaged(seen), math.prod(kernel)
             if divisor_override is not None:
-                return sums / divisor_override
-            return sums / _counts(windows, box, x.shape[-axes:], margin).to(sums)
+                return found * (size / divisor_override)
+            return found * (size / _counts(windows, box, x.shape[-axes:], margin)).to(found)
 
         local, layout = windowed(x, windows, answers)
         return DistributedArray(x.comm, local, layout)
@@ -56,12 +59,16 @@ def maximum(function, axes):
         windows = _windows(kernel_size, stride, padding, dilation, ceil_mode, axes)
         kernel, stride, dilation = ([each[k] for each in windows] for k in (0, 1, 4))
 
+        def highest(seen):
+            return function(seen, kernel, stride, 0, dilation)
+
         def answers(seen, box):
             if not box.size or not seen.shape[0]:
-                return nothing((*seen.shape[:2], *box.shape), seen)
+                field = [each.reach + 1 for each in windows]
+                return nothing((*seen.shape[:2], *box.shape), seen, field, highest)
             lowest = -math.inf if seen.is_floating_point() else torch.iinfo(seen.dtype).min
             beyond = _beyond(windows, box, x.shape[-axes:])
-            return function(functional.pad(seen, beyond, value=lowest), kernel, stride, 0, dilation)
+            return highest(functional.pad(seen, beyond, value=lowest))
 
         local, layout = windowed(x, windows, answers, clipped=True)
         return DistributedArray(x.comm, local, layout)

@@ -8,6 +8,8 @@ Source: Dryden et al. 2019, «Improving Strong-Scaling of CNN Training by Exploi
 Parallelism» (the idea).
 """
 
+import copy
+
 from torch import nn
 
 from course.parallel.array.distributed_array import DistributedArray, part
@@ -60,6 +62,14 @@ class SpatialParallel(nn.Module):
             images = part(self.comm, images, (1, 1, *self.grid))
         return self.module(images)
 
+    def __deepcopy__(self, memo):
+        """Another network, on the same ranks."""
+        memo[id(self.comm)] = self.comm
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return other
+
     def extra_repr(self):
         return f"grid={self.grid}"
 
@@ -67,7 +77,9 @@ class SpatialParallel(nn.Module):
 def _check_layer(name, layer):
     """Raises ValueError for a layer of torch that looks farther than any window."""
     kind = type(layer)
-    of_torch = kind.__module__.startswith("torch.nn") and not any(True for _ in layer.children())
+    of_torch = kind.__module__.startswith("torch.nn.modules") and not any(
+        True for _ in layer.children()
+    )
     if of_torch and kind.__name__ not in SERVED:
         raise ValueError(f"{name or 'the module'} is a {kind.__name__}, which does not work on "
                          "tiles of an image")  # fmt: skip

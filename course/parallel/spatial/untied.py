@@ -34,7 +34,8 @@ def untied(x, weights, *, stride=1, block=1):
     def answers(seen, box):
         if not box.size or not len(seen):
             shape = len(seen), weights.shape[2] // block**2, *(block * n for n in box.shape)
-            return nothing(shape, seen, own[box])
+            few = own[box].reshape(-1)[:0]
+            return nothing(shape, seen, weights.shape[3:5], lambda none: none.reshape(-1) * few)
         return local_linear(seen, own[box], stride=stride, block=block)
 
     local, layout = windowed(x, windows, answers, cuts=(rows, columns), prepare=prepare)
@@ -72,11 +73,14 @@ def cut_untied(module, comm, grid):
     LocalLinear becomes an array, and its local part a parameter, `own_weight`: what an optimizer
     is given is this rank's alone.  Nothing is sent: all ranks make the same network first.
     """
+    cut = {}  # what layers share, they share afterwards
     for layer in [each for each in module.modules() if isinstance(each, LocalLinear)]:
-        weight = layer.weight.detach()
-        layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
-        whole = part(comm, weight, layout=layout)
-        layer.own_weight = nn.Parameter(whole.local.clone())
+        weight = layer.weight
+        if weight not in cut:
+            layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
+            own = part(comm, weight.detach(), layout=layout).local.clone()
+            cut[weight] = nn.Parameter(own, requires_grad=weight.requires_grad), layout
+        layer.own_weight, layout = cut[weight]
         del layer.weight
         layer.weight = DistributedArray(comm, layer.own_weight, layout)
     return module

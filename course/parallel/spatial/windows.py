@@ -39,13 +39,11 @@ class Window(NamedTuple):
     def count(self, length: int) -> int:
         """How many windows an axis of `length` has.  Raises ValueError for none."""
         room = length + self.before + self.after - self.reach - 1
-        if room < 0:
+        count = (room if self.whole else room + self.stride - 1) // self.stride + 1
+        if count < 1:
             raise ValueError(f"a window that reaches over {self.reach + 1} places does not fit on "
                              f"an axis of {length + self.before + self.after}")  # fmt: skip
-        if self.whole:
-            return room // self.stride + 1
-        count = -(-room // self.stride) + 1
-        return count - ((count - 1) * self.stride >= length + self.before)
+        return count - (not self.whole and (count - 1) * self.stride >= length + self.before)
 
     def needs(self, start: int, stop: int) -> tuple:
         """What the windows `start` to `stop` see: no restriction beside what serial torch has."""
@@ -121,6 +119,9 @@ def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prep
     told first for which boxes `compute` will be called.
     """
     front = x.ndim - len(windows)
+    if front != 2:
+        raise ValueError(f"rank {x.comm.rank}: {len(windows)} axes of windows are behind those of "
+                         f"batch and channels: not so in the shape {tuple(x.shape)}")  # fmt: skip
     if x.layout.grid[1] > 1:
         raise ValueError(f"rank {x.comm.rank}: a window sees all channels: axis 1 of {x.layout} "
                          "is cut; redistribute() it along the others")  # fmt: skip
@@ -159,7 +160,7 @@ class _Tied(Function):
     @staticmethod
     def forward(ctx, answers, region):
         ctx.save_for_backward(region)
-        return answers.view_as(answers)
+        return answers.data  # the same memory, and no view: a relu may be in place
 
     @staticmethod
     def backward(ctx, slope):
@@ -193,10 +194,12 @@ def _with(box, axis, start, stop) -> Box:
     return Box.of(*intervals)
 
 
-def nothing(shape, *used):
-    """Answers of no window, which come from `used` all the same: a rank without an output takes
-    part in the backward pass."""
-    return sum(x.sum() for x in used if x is not None).mul(0).expand(shape)
+def nothing(shape, seen, field, function):
+    """Answers of no window [shape], by `function` of a batch of no images of the size `field`.
+
+    Of them, too, the type is what `function` makes of it, and the way back goes through it: a rank
+    without an output takes part in the backward pass, and in what checkpoints compute again."""
+    return function(seen.reshape(-1)[:0].view(0, seen.shape[1], *field)).reshape(shape)
 
 
 def each_axis(value, axes) -> tuple:

@@ -11,6 +11,7 @@ import contextlib
 import torch
 from torch import _C, get_default_dtype, is_grad_enabled
 from torch._C import _is_fwd_grad_enabled as is_fwd_grad_enabled
+from torch._C._autograd import _top_saved_tensors_default_hooks as top_hooks
 from torch.autograd import Variable
 
 FUNCTION_MODES = (_C._len_torch_function_stack, _C._pop_torch_function_stack,
@@ -27,7 +28,8 @@ def keep_state(call):
     dtype = get_default_dtype()
     try:
         if (_C._len_torch_dispatch_stack() > 1 or _C._len_torch_function_stack()
-                or torch.is_inference_mode_enabled() or _C._is_any_autocast_enabled()):  # fmt: skip
+                or torch.is_inference_mode_enabled() or _C._is_any_autocast_enabled()
+                or top_hooks(False) is not None):  # fmt: skip
             with _without_modes():
                 call()
         else:
@@ -51,13 +53,18 @@ def set_initial_state():
 @contextlib.contextmanager
 def _without_modes():
     """Without the modes that were entered with `with`, for a while."""
-    stacks = []
+    stacks, hooks = [], []
     for length, pop, _, base in (FUNCTION_MODES, DISPATCH_MODES):
         stacks.append([pop() for _ in range(length() - base)])
+    while (pair := top_hooks(False)) is not None:  # pack and unpack, such as a checkpoint's
+        hooks.append(pair)
+        _C._autograd._pop_saved_tensors_default_hooks()
     try:
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
             yield
     finally:
+        for pair in reversed(hooks):
+            _C._autograd._push_saved_tensors_default_hooks(*pair)
         for (_, _, push, _), stack in zip((FUNCTION_MODES, DISPATCH_MODES), stacks):
             for mode in reversed(stack):
                 push(mode)

@@ -132,6 +132,15 @@ def test_several_may_be_under_way():
     assert run(in_any_order, 3, timeout=10) == [(True, True)] * 3
 
 
+def waited_for_twice(comm):
+    pending = part(comm, drawn(6, 4), (comm.size, 1)).begin_fetch(Box.of((1, 5), (0, 4)))
+    return pending.wait() is pending.wait()
+
+
+def test_a_region_may_be_waited_for_again():
+    assert run(waited_for_twice, 2, on=simulated(one_switch(2, FREE, NDR))) == [True] * 2
+
+
 def wrongly(comm, kind):
     array = part(comm, drawn(6, 4), (comm.size, 1))
     wrong = {

@@ -57,6 +57,7 @@ def refused(comm, how):
         "classes": lambda: functional.cross_entropy(classes, TARGETS[:2, :4, 0]),
         "softmax": lambda: classes.softmax(1),
         "option": lambda: functional.mse_loss(places, places, weight=drawn(2, 4, 4)),
+        "probabilities": lambda: functional.cross_entropy(places, drawn(2, 4, 4)),
         "reduction": lambda: functional.mse_loss(places, places, reduction="median"),
     }[how]()
 
@@ -65,6 +66,7 @@ def refused(comm, how):
     ("classes", "rank 0: the axis of classes of 2 x 4 x 4 cut 1 x 2 x 1 is cut"),
     ("softmax", "rank 0: axis 1 of 2 x 4 x 4 cut 1 x 2 x 1 is cut, and a softmax goes along all"),
     ("option", "rank 0: a loss of distributed arrays has no weight"),
+    ("probabilities", "a loss of distributed arrays has numbers of classes, no probabilities"),
     ("reduction", "rank 0: a loss is reduced by mean, sum or none, not 'median'"),
 ])  # fmt: skip
 def test_what_a_loss_cannot_do(how, sentence):

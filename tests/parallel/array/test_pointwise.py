@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
 from course.parallel.array import DistributedArray, cut_at, evenly, part
-from course.worlds import run
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 
 W = drawn(1, 4, 1, seed=5)
@@ -92,3 +94,69 @@ def products(comm):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_products_of_whole_matrices(ranks):
     assert max(run(products, ranks, timeout=20)) < 1e-12
+
+
+PROGRAMS = {  # of x [6, 1], y [1, 6] and v [6], cut along axes 0, 1 and 0, and of tensors beside
+    "longer tensors": lambda x, y, v: x * drawn(5, seed=1),
+    "more axes": lambda x, y, v: v * drawn(3, 1, 6, seed=1) + x,
+    "another first": lambda x, y, v: v + (x + y) * 2 + v,
+    "rows": lambda x, y, v: functional.linear(x, drawn(2, 1, seed=1), drawn(2, seed=2)),
+    "many matrices": lambda x, y, v: x @ drawn(3, 1, 2, seed=1),
+    "by name": lambda x, y, v: torch.matmul(input=x, other=y) + torch.sub(input=x, other=v),
+    "equal": lambda x, y, v: (x == x) * x + (v != v) * v,
+}
+MADE = (6, 1), (1, 6), (6,)
+
+
+def of_programs(comm):
+    """{name: the largest error} of values and of the slope in x."""
+    errors = {}
+    grids = (comm.size, 1), (1, comm.size), (comm.size,)
+    for name, program in PROGRAMS.items():
+        whole = [drawn(*shape, seed=at) for at, shape in enumerate(MADE)]
+        cut = [part(comm, x, grid) for x, grid in zip(whole, grids, strict=True)]
+        if name == "by name":  # of which matrices are whole
+            cut[1] = whole[1]
+        for x in (whole[0], cut[0].local):
+            x.requires_grad_()
+        found, expected = program(*cut), program(*whole)
+        for result in (found, expected):
+            result.square().sum().backward()
+        errors[name] = float((found.gather() - expected).detach().abs().max())
+        slope = DistributedArray(comm, cut[0].local.grad, cut[0].layout).gather()
+        errors[name] += float((slope - whole[0].grad).abs().max())
+    return errors
+
+
+def test_shapes_of_all_kinds_go_together():
+    for errors in run(of_programs, 3, on=simulated(one_switch(3, FREE, NDR))):
+        assert max(errors.values()) < 1e-12, errors
+
+
+def wrongly(comm, how):
+    x = part(comm, drawn(6, 2), (comm.size, 1))
+    {
+        "communicators": lambda: x + part(comm.split(0, -comm.rank), drawn(6, 2), (comm.size, 1)),
+        "truth": lambda: x if x > 0 else 0,
+        "shapes": lambda: x + drawn(3),
+        "vector": lambda: x @ drawn(2),
+        "axis": lambda: x.sum(2),
+        "mean": lambda: (x > 0).mean(),
+        "part": lambda: part(comm, drawn(9, 9), layout=x.layout),
+        "grid": lambda: part(comm, drawn(9, 9)),
+    }[how]()
+
+
+@pytest.mark.parametrize("how, sentence", [
+    ("communicators", r"arrays of two communicators, world and world/\d:0, do not go together"),
+    ("truth", "an array of many numbers is neither true nor false"),
+    ("shapes", r"arrays of shape \(6, 2\) and \(3,\) do not go together"),
+    ("vector", r"products are of matrices, not of shapes \(6, 2\) and \(2,\)"),
+    ("axis", "6 x 2 cut 2 x 1 has no axis 2"),
+    ("mean", "a mean is a floating number, not torch.bool"),
+    ("part", r"a tensor of shape \(9, 9\) cannot be cut as one of \(6, 2\)"),
+    ("grid", "an array is cut by a grid, or as a layout says: one of them"),
+])  # fmt: skip
+def test_what_is_refused(how, sentence):
+    with pytest.raises(RankError, match=sentence):
+        run(wrongly, 2, how, on=simulated(one_switch(2, FREE, NDR)))

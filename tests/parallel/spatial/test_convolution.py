@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, NDR
-from course.parallel.array import DistributedArray, part
+from course.parallel.array import DistributedArray, cut_at, part
 from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn, some_layout
 
@@ -114,6 +114,21 @@ def spread_out(comm, seed, count):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_any_transposed_convolution_is_that_of_the_whole(ranks):
     assert run(spread_out, ranks, ranks, 15, timeout=60) == [[]] * ranks
+
+
+def far_apart(comm):
+    """Strides longer than windows, and a window longer than its axis that "ceil" lets be."""
+    x, weights = drawn(1, 2, 9), [drawn(2, 2, 2), drawn(2)]
+    spread = functools.partial(functional.conv_transpose1d, stride=7, padding=3)
+    pool = functools.partial(functional.max_pool1d, kernel_size=5, stride=6, padding=1, dilation=3,
+                             ceil_mode=True)  # fmt: skip
+    layouts = [cut_at(x.shape, {2: (0, *cuts, 9)}) for cuts in ((1, 2), (4, 8), (0, 5))]
+    errors = [errors_of(comm, each, x, weights, spread) for each in layouts]
+    return max(errors + [errors_of(comm, each, x, [], pool) for each in layouts])
+
+
+def test_answers_between_two_places_and_windows_that_reach_over_the_edge():
+    assert max(run(far_apart, 3, on=simulated(one_switch(3, FREE, NDR)))) < 1e-12
 
 
 def too_small(comm):

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
 from course.parallel.array import DistributedArray, part
 from course.parallel.spatial.norms import local_batch_norm
-from course.worlds import run
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 
 LAYERS = {
@@ -77,3 +79,27 @@ def of_each_part(comm):
 
 def test_local_statistics_send_nothing():
     assert run(of_each_part, 2, timeout=5) == [(True, True, True)] * 2
+
+
+def of_halves(comm):
+    """Whether types are those of torch, and values near them, of halves and weights in float32."""
+    x, found = drawn(4, 4, 6, 6).bfloat16(), []
+    for layer in (nn.BatchNorm2d(4), nn.GroupNorm(2, 4)):
+        expected, mine = layer(x), layer(part(comm, x, (1, 1, comm.size, 1)))
+        error = (mine.gather().float() - expected.float()).detach().abs().max()
+        found.append((mine.dtype == expected.dtype, float(error) < 0.02))
+    return found
+
+
+def test_halves_stay_halves():
+    assert run(of_halves, 2, on=simulated(one_switch(2, FREE, NDR))) == [[(True, True)] * 2] * 2
+
+
+def alone(comm):
+    nn.BatchNorm2d(3)(part(comm, drawn(1, 3, 1, 1), (1, 1, comm.size, 1)))
+
+
+def test_one_value_a_channel_is_refused():
+    sentence = r"a norm in training has more than one value a channel: not so in .*\(1, 3, 1, 1\)"
+    with pytest.raises(RankError, match=sentence):
+        run(alone, 2, on=simulated(one_switch(2, FREE, NDR)))

@@ -6,7 +6,10 @@ import random
 import pytest
 from torch.nn import functional
 
-from course.worlds import run
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
+from course.parallel.array import part
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 from tests.parallel.spatial.test_convolution import errors_of, spatial_layout
 
@@ -34,3 +37,13 @@ def every_mode(comm):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_padding_is_that_of_the_whole(ranks):
     assert run(every_mode, ranks, timeout=60) == [dict.fromkeys(MODES, [])] * ranks
+
+
+def refused(comm, pad):
+    functional.pad(part(comm, drawn(6, 4), (comm.size, 1)), pad)
+
+
+@pytest.mark.parametrize("pad", [(1, 1, 1), (1, 1, 1, 1, 1, 1)])
+def test_what_is_no_padding(pad):
+    with pytest.raises(RankError, match="a padding has two numbers an axis, for 2 axes at most"):
+        run(refused, 2, pad, on=simulated(one_switch(2, FREE, NDR)))

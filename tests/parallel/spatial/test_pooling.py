@@ -4,10 +4,13 @@ import functools
 import random
 
 import pytest
+import torch
 from torch.nn import functional
 
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
 from course.parallel.array import part
-from course.worlds import RankError, run
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 from tests.parallel.spatial.test_convolution import LONGEST, errors_of, spatial_layout
 
@@ -62,6 +65,17 @@ def adaptive(comm, sizes):
 @pytest.mark.parametrize("sizes", [1, (1, 1), (2, 3)])
 def test_the_mean_of_all_places(sizes):
     assert max(run(adaptive, 3, sizes, timeout=10)) < 1e-12
+
+
+def of_halves(comm):
+    """Windows whose sum a half float cannot hold, and whose mean it can."""
+    x = part(comm, torch.full((1, 1, 32, 32), 300.0).half(), (1, 1, comm.size, 1))
+    means = functional.avg_pool2d(x, 16).local, functional.adaptive_avg_pool2d(x, 1)
+    return [bool((each == 300).all()) for each in means]
+
+
+def test_a_mean_of_halves_is_a_half():
+    assert run(of_halves, 2, on=simulated(one_switch(2, FREE, NDR))) == [[True, True]] * 2
 
 
 def refused(comm, how):

@@ -108,3 +108,20 @@ def wrong(comm, how):
 def test_what_cannot_be(how, sentence):
     with pytest.raises(RankError, match=sentence):
         run(wrong, 2, how, timeout=5)
+
+
+def copied(comm):
+    """What a net with a spectral norm, its copy, and a changed copy differ from the whole net."""
+    conv = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 2, 3).double())
+    net = SpatialParallel(conv, comm, (comm.size, 1)).eval()
+    again, images = copy.deepcopy(net), drawn(1, 3, 8, 6)
+    with torch.no_grad():
+        whole = conv(images)
+        found = [net(images), again(images)]
+        again.module.bias += 1
+        found += [net(images), again(images), copy.deepcopy(again(images))]
+        return [round(float((x.gather() - whole).max()), 9) for x in found]
+
+
+def test_a_copy_is_another_net_on_the_same_ranks():
+    assert run(copied, 2, timeout=20) == [[0, 0, 0, 1, 1]] * 2

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
 from course.learning.convolution.local_linear import local_linear
+from course.learning.nine_layers.layers import LocalLinear
 from course.learning.nine_layers.network import (
     NineLayers,
     fine_tuning_gradient,
@@ -14,7 +17,7 @@ from course.learning.nine_layers.plan import Geometry, Norm, Plan
 from course.parallel.array import DistributedArray, evenly, part
 from course.parallel.array.pieces import cost
 from course.parallel.spatial.untied import cut_untied
-from course.worlds import RankError, run
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 
 NORM = Norm(3, 1.0, 0.01)
@@ -136,3 +139,17 @@ def wrong(comm, how):
 def test_what_does_not_fit(how, sentence):
     with pytest.raises(RankError, match=sentence):
         run(wrong, 2, how, timeout=5)
+
+
+def shared(comm):
+    """Of two layers that share a frozen weight, and one of its own: what is trained, and shared."""
+    layers = [LocalLinear(1, 6, 3, 1, seed=seed) for seed in range(3)]
+    layers[1].weight = layers[0].weight.requires_grad_(False)
+    net = cut_untied(torch.nn.Sequential(*layers), comm, (comm.size, 1))
+    trained = [p.requires_grad for p in net.parameters()]
+    return trained, net[0].own_weight is net[1].own_weight
+
+
+def test_what_layers_share_they_share_afterwards_and_what_is_frozen_stays_so():
+    expected = [False, True], True
+    assert run(shared, 2, on=simulated(one_switch(2, FREE, NDR))) == [expected] * 2

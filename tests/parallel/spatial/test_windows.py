@@ -4,10 +4,15 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from course.parallel.array import Box, part
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FREE, NDR
+from course.parallel.array import Box, cut_at, evenly, part
 from course.parallel.spatial.windows import Window, windowed
-from course.worlds import RankError, run
+from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 
 WINDOWS = [Window(k, s, b, a, d) for k, s, b, a, d in itertools.product(
@@ -86,3 +91,43 @@ def channels_cut(comm):
 def test_channels_cannot_be_cut():
     with pytest.raises(RankError, match="rank 0: a window sees all channels: axis 1 of 1 x 4 x 6"):
         run(channels_cut, 2, timeout=5)
+
+
+def net():
+    torch.manual_seed(0)
+    last = nn.ConvTranspose2d(4, 2, 2, 3)  # between its answers is the bias alone
+    return nn.Sequential(nn.Conv2d(2, 4, 2), nn.ReLU(inplace=True), nn.AvgPool2d(2), last).double()
+
+
+def slopes(net, x, recomputed):
+    """Of all weights, where layers are computed again on the way back or are not."""
+    found = checkpoint(net, x, use_reentrant=False) if recomputed else net(x)
+    found.square().sum().backward()
+    return [p.grad for p in net.parameters()]
+
+
+def recomputed(comm):
+    """The errors of slopes with even parts and where only one rank has any, and a type."""
+    x, errors = drawn(1, 2, 9, 6), []
+    for cuts in (evenly((9,), (comm.size,)).cuts[0], (0, *[9] * comm.size)):
+        expected = slopes(net(), x, recomputed=False)
+        found = slopes(net(), part(comm, x, layout=cut_at(x.shape, {2: cuts})), recomputed=True)
+        errors += [float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16):
+            dtype = net().float()(part(comm, x.float(), layout=cut_at(x.shape, {2: cuts}))).dtype
+    return max(errors), dtype
+
+
+def test_a_rank_without_windows_takes_part_in_checkpoints_and_has_the_type_of_the_others():
+    for error, dtype in run(recomputed, 3, timeout=60):
+        assert error < 1e-12 and dtype == torch.bfloat16
+
+
+def refused(comm):
+    functional.conv2d(part(comm, drawn(2, 6, 6), (1, 1, 2)), drawn(2, 2, 3, 3))
+
+
+def test_an_image_without_a_batch_is_refused():
+    sentence = r"rank \d: 2 axes of windows are behind those of batch and channels: not so in the "
+    with pytest.raises(RankError, match=sentence):
+        run(refused, 2, on=simulated(one_switch(2, FREE, NDR)))

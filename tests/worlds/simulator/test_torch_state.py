@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
+from course.parallel.array.replicated import copied, summed
 from course.worlds import run
 from course.worlds.simulator.torch_state import keep_state
 from tests.worlds.simulator.clusters import switched
@@ -14,8 +16,17 @@ def state():
     return (
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
         torch.is_autocast_enabled("cpu"), str(torch.empty(1).device), x.is_inference(),
-        torch._C._is_fwd_grad_enabled(), Doubling.active(),
+        torch._C._is_fwd_grad_enabled(), Doubling.active(), saved(),
     )  # fmt: skip
+
+
+def saved():
+    """What a product keeps of a 3 for its backward pass."""
+    if torch.is_inference_mode_enabled():
+        return None
+    with torch.enable_grad():
+        x = torch.full((1,), 3.0, requires_grad=True, device="cpu")
+        return (x * x).grad_fn._saved_self.item()
 
 
 class Doubling(TorchDispatchMode):
@@ -48,6 +59,9 @@ STATES = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "a device": lambda: torch.device("meta"),
     "a mode": Doubling,
+    "saved otherwise": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach() + 1, lambda x: x
+    ),
 }
 
 
@@ -75,6 +89,18 @@ def test_all_states_at_once():
     names = [None, *STATES, None]
     kept = run(in_a_state_of_its_own, len(names), names, on=switched(len(names)))
     assert [k[:2] for k in kept] == [([True] * 6, True)] * len(names)
+
+
+def checkpointed(comm):
+    """The slope of a checkpoint that communicates on the way there and again on the way back."""
+    x = torch.full((1,), float(comm.rank + 1), requires_grad=True)
+    y = checkpoint(lambda x: summed(comm, x * x), copied(comm, x), use_reentrant=False)
+    y.backward()
+    return y.item(), x.grad.item()
+
+
+def test_a_checkpoint_may_communicate():
+    assert run(checkpointed, 3, on=switched(3)) == [(14.0, 2.0 * (1 + 2 + 3))] * 3
 
 
 def test_the_caller_s_state_comes_back():
