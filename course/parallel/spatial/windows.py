@@ -10,6 +10,7 @@ while that is under way.
     +--------------------+
 """
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -64,16 +65,16 @@ class Window(NamedTuple):
 
 
 class View:
-    """One rank's look at an array through `windows` [its last axes]: `box`, the windows that are
-    its own, `mine`, the places that it owns, and which places it needs for any windows.
+    """A rank's look at an array, cut as `owned`, through `windows` [its last axes]: `box`, those
+    that are its own, `mine`, the places that it owns, and which places it needs for any windows.
 
     With `clipped` nothing beyond the array's edges is seen.
     """
 
-    def __init__(self, x, windows, layout, clipped):
-        self.windows, self.front = windows, x.ndim - len(windows)
-        self.edges = Box.whole(x.shape[self.front :]) if clipped else None
-        self.mine, self.box = (self._behind(each.box(x.comm.rank)) for each in (x.layout, layout))
+    def __init__(self, rank, owned, windows, layout, clipped):
+        self.windows, self.front = windows, len(owned.shape) - len(windows)
+        self.edges = Box.whole(owned.shape[self.front :]) if clipped else None
+        self.mine, self.box = (self._behind(each.box(rank)) for each in (owned, layout))
 
     def _behind(self, box) -> Box:
         return Box(*(side[self.front :] for side in box))
@@ -127,14 +128,21 @@ def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prep
                          "is cut; redistribute() it along the others")  # fmt: skip
     cuts = cuts or tuple(w.cuts(each) for w, each in zip(windows, x.layout.cuts[front:]))
     layout = Layout((*x.layout.cuts[:front], *cuts))
-    view = View(x, windows, layout, clipped)
-    regions = [view.region(box) for box in layout.boxes()]
-    alone = all(_covers(own, region) for own, region in zip(x.layout.boxes(), regions))
+    view = View(x.comm.rank, x.layout, windows, layout, clipped)
+    regions, alone = _regions(x.layout, tuple(windows), layout, clipped)
     if prepare:
         prepare([view.box] if alone else view.boxes())
     if alone:
         return compute(view.cut_out(x.local, view.mine, view.box), view.box), layout
-    return _in_parts(view, x.local, x.begin_fetch(regions, fill), compute), layout
+    return _in_parts(view, x.local, x.begin_fetch(list(regions), fill), compute), layout
+
+
+@functools.lru_cache(256)
+def _regions(owned, windows, layout, clipped) -> tuple:
+    """What each rank must fetch, and whether all of it is what each owns already."""
+    view = View(0, owned, windows, layout, clipped)
+    regions = tuple(view.region(box) for box in layout.boxes())
+    return regions, all(_covers(own, region) for own, region in zip(owned.boxes(), regions))
 
 
 def _in_parts(view, local, pending, compute):

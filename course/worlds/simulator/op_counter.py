@@ -12,6 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from course.worlds.simulator.shape_memo import ShapeMemo
+
 FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
         "set_", "resize_", "lift_fresh", "is_same_size", "record_stream")  # fmt: skip
 OVERWRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_",
@@ -37,6 +39,7 @@ class OpKind(NamedTuple):
     formula: object
     first_read: int  # the first tensor that is read
     skip_on_meta: bool  # in place and point by point: on the meta device there is nothing to do
+    makes_new: bool  # its results share no memory with what it is given
 
 
 class OpCounter(TorchDispatchMode):
@@ -50,7 +53,7 @@ class OpCounter(TorchDispatchMode):
 
     def __init__(self, simulation):
         super().__init__()
-        self.simulation, self.kinds = simulation, {}
+        self.simulation, self.kinds, self.memo = simulation, {}, ShapeMemo()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kind = self.kinds.get(id(func))  # torch keeps its operations
@@ -58,10 +61,13 @@ class OpCounter(TorchDispatchMode):
             kind = self.kinds[id(func)] = _kind(func)
         if kind.random:
             self.simulation.random.switch()
-        nothing_to_do = kind.skip_on_meta and _all_alike(args)
-        out = args[0] if nothing_to_do else func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if kind.skip_on_meta and _all_alike(args):
+            out = args[0]
+        else:
+            out = self.memo.result(func, args, kwargs) if kind.makes_new else func(*args, **kwargs)
         if not kind.free:
-            flops = kind.formula(*args, **(kwargs or {}), out_val=out) if kind.formula else 0
+            flops = kind.formula(*args, **kwargs, out_val=out) if kind.formula else 0
             nbytes = _nbytes((*args[kind.first_read :], out))
             self.simulation.charge(kind.name, flops, nbytes)
         return out
@@ -78,7 +84,12 @@ def _kind(func) -> OpKind:
         formula=flop_registry.get(_not_in_place(func.overloadpacket)),
         first_read=int(name in OVERWRITING),
         skip_on_meta=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
+        makes_new=_makes_new(func._schema) and torch.Tag.nondeterministic_seeded not in tags,
     )
+
+
+def _makes_new(schema) -> bool:
+    return not any(each.alias_info for each in (*schema.arguments, *schema.returns))
 
 
 def _not_in_place(packet):
