@@ -72,8 +72,10 @@ def adapter_each(servers: int, per_server: int, device, inside, network) -> nx.G
     return graph
 
 
-def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
-    """Servers of four GTX 680 with one FDR InfiniBand adapter each, on one switch.
+def coates_2013(
+    servers: int = 16, per_server: int = 4, device=GTX_680, network=FDR, inside=PCIE_3
+) -> nx.Graph:
+    """Servers of four GTX 680 with one FDR InfiniBand adapter each, on one switch; or of others.
 
     The GPUs of a server share its adapter.  Found: 16 servers; seed C, K: four GPUs and one adapter
     each.  Assumed: each GPU on PCIe 3.0 x16, the adapter no narrower than its cable.
@@ -81,10 +83,10 @@ def coates_2013(servers: int = 16, per_server: int = 4) -> nx.Graph:
     graph = nx.Graph()
     for number in range(servers * per_server):
         server = number // per_server
-        add_device(graph, f"gpu {number}", GTX_680, server)
-        add_cable(graph, f"gpu {number}", f"server {server}", PCIE_3)
+        add_device(graph, f"gpu {number}", device, server)
+        add_cable(graph, f"gpu {number}", f"server {server}", inside)
     for server in range(servers):
-        add_cable(graph, f"server {server}", "infiniband", FDR)
+        add_cable(graph, f"server {server}", "infiniband", network)
     return graph
 
 

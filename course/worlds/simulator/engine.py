@@ -6,10 +6,8 @@ import gc
 import math
 from collections import deque
 
-import cloudpickle
 from greenlet import GreenletExit, getcurrent
 
-from course.comm.communicator import Communicator
 from course.comm.errors import PeerLost
 from course.comm.trace import Meter
 from course.worlds.pickling import OURS, Failure, pack_result
@@ -22,17 +20,20 @@ from course.worlds.simulator.op_counter import OpCounter, user_traceback
 from course.worlds.simulator.random_state import PerRankRandom
 from course.worlds.simulator.rank import SimulatedTransport
 from course.worlds.simulator.real_time import LimitReached
+from course.worlds.simulator.recording import Compute, RecordedTransport
 from course.worlds.simulator.torch_state import BackwardEngine, keep_state, set_initial_state
 
 
 class Simulation:
-    """One run of a packed `call` on `ranks` ranks of a `world`; `supervisor` hears of their ends.
+    """One run of `program(transport)` on `ranks` ranks of a `world`; `supervisor` hears of their
+    ends, and a `recording`, if there is one, of all that they do.
 
     `contexts` are in the order of their numbers in the log: the ranks' own come first.
     """
 
-    def __init__(self, world, ranks, call, supervisor, *, timeout, checked, traced):
-        self.world, self.call, self.supervisor = world, call, supervisor
+    def __init__(self, world, ranks, program, supervisor, *, timeout, checked, traced, recording):
+        self.world, self.program, self.supervisor = world, program, supervisor
+        self.recording = recording
         self.queue, self.ready, self.running = EventQueue(), deque(), None
         self.matcher, self.watchdog = Matcher(self.queue), Watchdog(self, timeout)
         self.random, self.roll_calls, self.contexts = PerRankRandom(self), {}, []
@@ -47,6 +48,8 @@ class Simulation:
         processor = Processor(device, slowdown, world.jitter, seed)
         context = self.add_context(rank, processor, functools.partial(self._run_rank, rank))
         options = {"device": world.device, "checked": checked, "meter": Meter(), "trace": trace}
+        if self.recording is not None:
+            return RecordedTransport(self, context, recording=self.recording, **options)
         return SimulatedTransport(self, context, **options)
 
     def add_context(self, rank, processor, body) -> Context:
@@ -126,12 +129,7 @@ class Simulation:
         set_initial_state()
         transport, context, kind = self.transports[rank], self.contexts[rank], "failure"
         try:
-            ranks = range(len(self.transports))
-            comm = Communicator(transport, ranks, self.world.nodes[: len(ranks)])
-            fn, args, kwargs = cloudpickle.loads(self.call)
-            value = pack_result(rank, fn(comm, *args, **kwargs))
-            comm.finish()
-            kind = "result"
+            value, kind = pack_result(rank, self.program(transport)), "result"
         except (GreenletExit, KeyboardInterrupt):  # the run is over
             raise
         except LimitReached as error:
@@ -167,6 +165,8 @@ class Simulation:
             processor = context.processor
             processor.flops += flops
             processor.computed_bytes += nbytes
+            if self.recording is not None:
+                self.recording.events[context.rank].append(Compute(operation, flops, nbytes))
             seconds = self.world.charge(operation, flops, nbytes, processor.device)
             context.live_until(context.time + processor.seconds(seconds))
 

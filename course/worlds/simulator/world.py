@@ -17,12 +17,17 @@ Over links of latency a in all and b seconds a byte, n bytes take a + b n second
 """
 
 import contextlib
+import functools
 import math
 
+import cloudpickle
+
+from course.comm.communicator import Communicator
 from course.worlds.console import Printer
 from course.worlds.simulator.engine import Simulation
 from course.worlds.simulator.op_counter import roofline
 from course.worlds.simulator.real_time import LimitReached, limited
+from course.worlds.simulator.recording import Recording
 from course.worlds.simulator.report import RunReport
 from course.worlds.simulator.routes import Routes
 from course.worlds.simulator.stdout import CapturedOutput
@@ -36,7 +41,8 @@ class simulated:  # noqa: N801  (it is called like a function)
     tensors by device=comm.device); `placement`: the graph's device of each rank (default: in the
     graph's order); `charge(operation, flops, bytes, device)`: seconds of an operation; `slow`
     {rank: factor} of its computing times, `jitter` the mean of a random part added to each of
-    them, `dead` {rank: the second in which it dies}.  Afterwards `report` tells of the last run.
+    them, `dead` {rank: the second in which it dies}.  Afterwards `report` tells of the last run,
+    and with `record` so does `recording`, for `replay` on other clusters.
 
     All ranks live in this process, and in one thread of it.  An endless loop of a rank, such as
     `while comm.clock() < t`, in which no time passes, hangs it unless the run has a
@@ -46,11 +52,11 @@ class simulated:  # noqa: N801  (it is called like a function)
     """
 
     def __init__(self, cluster, *, device="cpu", placement=None, charge=roofline, slow=None,
-                 dead=None, jitter=0.0, seed=0):  # fmt: skip
+                 dead=None, jitter=0.0, seed=0, record=False):  # fmt: skip
         self.routes, self.device, self.charge, self.seed = Routes(cluster), device, charge, seed
         self.placement = list(self.routes.devices if placement is None else placement)
         self.slow, self.dead, self.jitter = slow or {}, dead or {}, jitter
-        self.report = None
+        self.record, self.recording, self.report = record, None, None
         if refusal := self._refusal() or self._refused_placement():
             raise ValueError(refusal)
         servers = self.routes.graph.nodes(data="server")
@@ -85,17 +91,38 @@ class simulated:  # noqa: N801  (it is called like a function)
                     return f"there is no rank {rank!r} to be {role} in {where}"
         return None
 
-    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
-        """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in
-        seconds of real time."""
+    def _check_ranks(self, ranks):
         if ranks > len(self.placement):
             here = f"the placement has {len(self.placement)} devices"
             raise ValueError(f"each rank needs a device of its own: {ranks} ranks, but {here}")
         if refusal := self._absent(ranks, f"a run of {ranks}"):
             raise ValueError(refusal)
-        supervisor = Supervisor(ranks, Printer(ranks, live))
-        options = {"timeout": timeout, "checked": checked, "traced": trace is not None}
-        simulation = Simulation(self, ranks, call, supervisor, **options)
+
+    def run(self, call: bytes, ranks: int, *, timeout, limit, checked, trace, live) -> list:
+        """The values of a packed call on `ranks` ranks; see the function `run`; `limit` is in
+        seconds of real time."""
+        self._check_ranks(ranks)
+        self.recording = Recording(ranks) if self.record else None
+        program = functools.partial(_call_unpacked, call, self.nodes[:ranks])
+        settings = {"timeout": timeout, "checked": checked, "recording": self.recording}
+        return self._simulate(program, ranks, Printer(ranks, live), limit, trace, settings)
+
+    def replay(self, recording) -> RunReport:
+        """What the ranks of a Recording did, on this cluster; also `report` from now on.
+
+        Raises ValueError where there are fewer devices than ranks.
+        """
+        self._check_ranks(recording.ranks)
+        settings = {"timeout": None, "checked": False, "recording": None}
+        printer = Printer(recording.ranks, False)
+        self._simulate(recording.play, recording.ranks, printer, None, None, settings)
+        return self.report
+
+    def _simulate(self, program, ranks, printer, limit, trace, settings) -> list:
+        """The values of `program(transport)` on all ranks."""
+        supervisor = Supervisor(ranks, printer)
+        simulation = Simulation(self, ranks, program, supervisor, traced=trace is not None,
+                                **settings)  # fmt: skip
         captured = CapturedOutput(simulation, supervisor.printer)
         try:
             with contextlib.suppress(LimitReached), captured, limited(limit):
@@ -106,3 +133,12 @@ class simulated:  # noqa: N801  (it is called like a function)
         if trace is not None:
             trace.add(ranks, supervisor.events)
         return supervisor.values(limit)
+
+
+def _call_unpacked(call, nodes, transport):
+    """The value of a packed call on the rank of a transport."""
+    comm = Communicator(transport, range(len(nodes)), nodes)
+    fn, args, kwargs = cloudpickle.loads(call)
+    value = fn(comm, *args, **kwargs)
+    comm.finish()
+    return value

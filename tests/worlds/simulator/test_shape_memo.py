@@ -1,0 +1,96 @@
+"""Shapes of the meta device known from before: always those that torch itself gives."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course.worlds.simulator.shape_memo import ShapeMemo
+
+aten = torch.ops.aten
+
+
+class Counted(TorchDispatchMode):
+    """Counts the operations that reach torch, but for making what is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not aten.empty_strided.default:
+            self.calls.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+def likeness(out):
+    if isinstance(out, tuple):
+        return tuple(map(likeness, out))
+    return None if out is None else (out.shape, out.stride(), out.dtype, out.device)
+
+
+def twice(func, *args, **kwargs):
+    """What torch gives, and what a memo gives at first and again; torch is not asked again."""
+    memo = ShapeMemo()
+    first = memo.result(func, args, kwargs)
+    with Counted() as counted:
+        again = memo.result(func, args, kwargs)
+    assert not counted.calls
+    assert again is not first
+    return [likeness(each) for each in (func(*args, **kwargs), first, again)]
+
+
+def test_results_are_those_of_torch():
+    strided = meta(6, 4).mT
+    x, images = meta(4, 6), meta(2, 3, 8, 8)
+    for func, *args in (
+        (aten.mul.Tensor, x, strided),
+        (aten.clone.default, strided),
+        (aten.cat.default, [x, x], 1),
+        (aten.sum.dim_IntList, x, [0], True),
+        (aten.add.Tensor, meta(3, dtype=torch.int64), meta(3, dtype=torch.float64)),
+        (aten.convolution.default, images, meta(5, 3, 3, 3), None,
+         [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+        (aten.convolution_backward.default, meta(2, 5, 8, 8), images, meta(5, 3, 3, 3), [0],
+         [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, False, True]),
+    ):  # fmt: skip
+        right, *found = twice(func, *args)
+        assert found == [right, right], func
+    right, *found = twice(aten.sum.dim_IntList, x, [1], dtype=torch.float64)
+    assert found == [right, right]
+
+
+def test_what_looks_alike_is_kept_apart():
+    memo, whole = ShapeMemo(), meta(3, dtype=torch.int64)
+    for other in (1, 1.0, True):
+        found = memo.result(aten.add.Tensor, (whole, other), {})
+        assert found.dtype is aten.add.Tensor(whole, other).dtype
+    assert memo.result(aten.sum.default, (whole,), {}).dtype is torch.int64
+    named = memo.result(aten.sum.default, (whole,), {"dtype": torch.float32})
+    assert named.dtype is torch.float32
+    assert memo.result(aten.clone.default, (meta(2, 3),), {}).stride() == (3, 1)
+    assert memo.result(aten.clone.default, (meta(3, 2).mT,), {}).stride() == (1, 2)
+
+
+def test_the_dtype_by_default_counts():
+    memo, whole = ShapeMemo(), meta(3, dtype=torch.int64)
+    assert memo.result(aten.div.Tensor, (whole, whole), {}).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert memo.result(aten.div.Tensor, (whole, whole), {}).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_values_are_never_remembered():
+    memo = ShapeMemo()
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        assert memo.result(aten.mul.Tensor, (x, x), {}).tolist() == [value**2] * 2
+    for conj in (False, True):  # the same shape and stride, but a conjugate is resolved
+        x = meta(2, dtype=torch.complex64)
+        out = memo.result(aten.clone.default, (x.conj() if conj else x,), {})
+        assert out.is_conj() is aten.clone.default(x.conj() if conj else x).is_conj()
+    assert not memo.known
