@@ -55,7 +55,7 @@ def _plan(maps, field, block) -> Plan:
     return Plan(CHANNELS, SIDE, None, tuple(stages))
 
 
-def step(comm, plan, batch=BATCH):
+def fine_tuning_step(comm, plan, batch=BATCH):
     """Forward, backward and update of the fine-tuning gradient, on a square grid of ranks."""
     grid = (math.isqrt(comm.size),) * 2
     with torch.device(comm.device):
@@ -78,7 +78,7 @@ def record_step(plan, cards, batch=BATCH):
         raise ValueError(f"a square grid has 1, 4, 9, ... cards, not {cards}")
     _check_memory(plan, side)
     world = simulated(one_switch(cards, GTX_680, FDR), device="meta", record=True)
-    run(step, cards, plan, batch, on=world, checked=False, timeout=None)
+    run(fine_tuning_step, cards, plan, batch, on=world, checked=False, timeout=None)
     return world.recording
 
 

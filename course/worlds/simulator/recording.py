@@ -93,7 +93,6 @@ class Recording:
                     requests[number] = request, event
                 case Wait(number) if number in requests:  # not waited for before
                     _wait(transport, *requests.pop(number))
-        transport.finish()
 
 
 NOTHING = torch.empty(0, device="meta")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course.cluster.cots.network import PUBLISHED, plan_for, record_step, step, weights
+from course.cluster.cots.network import PUBLISHED, fine_tuning_step, plan_for, record_step, weights
 from course.learning.nine_layers import Geometry, NineLayers, Norm, Plan
 from course.learning.nine_layers.plan import sizes
 from course.worlds import run
@@ -34,7 +34,7 @@ def test_a_size_that_no_number_of_maps_gives_is_refused():
 
 
 def metered(comm):
-    step(comm, SMALL, batch=2)
+    fine_tuning_step(comm, SMALL, batch=2)
     return comm.meter.sent_bytes
 
 
