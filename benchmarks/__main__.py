@@ -13,15 +13,19 @@ from benchmarks import (
     local_linear,
     pipeline,
     prediction,
+    ring_attention,
     selectivity,
+    sharded,
     simulator,
     sparse_coding,
+    spatial,
     tensor_parallel,
 )
 from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
-           pipeline, tensor_parallel, sparse_coding, local_linear, selectivity)  # fmt: skip
+           pipeline, tensor_parallel, sharded, spatial, ring_attention, sparse_coding, local_linear,
+           selectivity)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
