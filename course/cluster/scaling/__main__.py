@@ -1,0 +1,85 @@
+"""Measure strong and weak scaling on the world of your choice.
+
+python -m course.cluster.scaling --ranks 1 2 --out here.json
+python -m course.cluster.scaling pipeline --world hosts --resting --ranks 1 2 4 8
+"""
+
+import argparse
+import os
+
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import ETHERNET_1G
+from course.cluster.scaling.laws import amdahl, gustafson
+from course.cluster.scaling.measure import foretell, measure
+from course.cluster.scaling.programs import PROGRAMS
+from course.cluster.scaling.results import STRONG
+from course.cluster.scaling.work import DEVICE
+from course.worlds import hosts, mpi, processes
+
+# More ranks than cores are what `--resting` is for.
+WORLDS = {
+    "processes": lambda p: processes(oversubscribe=True),
+    "hosts": lambda p: hosts(p, 1, "1gbit", oversubscribe=True),
+    "mpi": lambda p: mpi(),
+}
+CABLE = ETHERNET_1G._replace(bytes_per_s=hosts(1, 1, "1gbit").bytes_per_s)
+
+
+def main(arguments=None):
+    """Measure, print a line for each curve, and write the file that was asked for."""
+    options = _parsed(arguments)
+    results = measure(WORLDS[options.world], options.ranks, options.programs, turns=options.turns,
+                      resting=options.resting)  # fmt: skip
+    if options.resting:
+        imagined = foretell(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
+        results = results._replace(points=results.points + imagined)
+    print("\n" + table(results))
+    if options.out:
+        results.save(options.out)
+        print(f"written to {options.out}")
+
+
+def table(results) -> str:
+    """A line for every curve: efficiencies, and the law that fits it."""
+    lines = []
+    curves = dict.fromkeys((p.program, p.scaling, p.source) for p in results.points)
+    for curve in curves:
+        fit, by_rank = _fit(results, *curve), results.efficiencies(*curve).items()
+        shares = ", ".join(f"{p}: {share:.0%}" for p, share in by_rank)
+        lines.append("{:14} {:7} {:10}".format(*curve) + f" {shares}{fit}")
+    return "\n".join(lines)
+
+
+def _fit(results, program, scaling, source) -> str:
+    speedups = results.speedups(program, scaling, source)
+    if max(speedups) == 1:
+        return ""
+    law = (amdahl if scaling == STRONG else gustafson)(speedups)
+    return f"   {law.name}: {law.serial:.1%} serial"
+
+
+def _parsed(arguments):
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m course.cluster.scaling", description=__doc__,
+                                     formatter_class=plain)  # fmt: skip
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(PROGRAMS)}")
+    parser.add_argument("--world", choices=WORLDS, default="processes")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], metavar="P")
+    parser.add_argument("--turns", type=int, default=5, help="how often each step is timed (5)")
+    parser.add_argument("--resting", action="store_true", help="arithmetic that needs no core")
+    parser.add_argument("--out", metavar="FILE", help="write the results file there")
+    options = parser.parse_args(arguments)
+    options.programs = options.programs or list(PROGRAMS)
+    if unknown := [name for name in options.programs if name not in PROGRAMS]:
+        parser.error(f"there is no program {unknown[0]!r} among {', '.join(PROGRAMS)}")
+    if 1 not in options.ranks or min(options.ranks) < 1:
+        parser.error("a curve begins with 1 rank: --ranks 1 2 ...")
+    if options.turns < 1:
+        parser.error(f"a step is timed at least once, not {options.turns} times")
+    if options.out and os.path.exists(options.out):
+        parser.error(f"{options.out} exists, and results are not overwritten")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Steps of the programs, timed on ranks of a world or foretold by the imagined cluster."""
+
+import statistics
+import time
+
+from course.cluster.scaling.programs import PROGRAMS
+from course.cluster.scaling.results import STRONG, WEAK, Point, Results, provenance
+from course.worlds import run, simulated
+
+AMOUNTS = {STRONG: lambda ranks: 1, WEAK: lambda ranks: ranks}
+
+
+def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, told=print):
+    """Results of all `programs` on so many `ranks` each, strong and weak.
+
+    `world(p)` is where p ranks live; `told` hears of each point.  With `resting` layers the
+    arithmetic needs no core: more ranks than cores then show the curve of a cluster.
+    Raises ValueError for a program that is not known, and as `run` does.
+    """
+    _check(programs, turns)
+    points = []
+    for program in programs:
+        for scaling, amount in AMOUNTS.items():
+            for p in ranks:
+                said = run(_timed, p, program, amount(p), resting, turns, on=world(p),
+                           checked=False, timeout=120)  # fmt: skip
+                spans, sent = zip(*said)
+                seconds = statistics.median(max(turn) for turn in zip(*spans))
+                points.append(Point(program, scaling, p, "measured", seconds, sum(sent)))
+                told(_sentence(points[-1]))
+    return Results(points, provenance(world(max(ranks)), resting, turns))
+
+
+def foretell(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Point]:
+    """The same Points of resting programs, of one step each on `cluster(p)`, an imagined one."""
+    _check(programs, 1)
+    points = []
+    for program in programs:
+        for scaling, amount in AMOUNTS.items():
+            for p in ranks:
+                world = simulated(cluster(p), device="meta")
+                said = run(_once, p, program, amount(p), on=world, checked=False, timeout=None)
+                seconds = max(after - before for before, after, _ in said)
+                sent = sum(nbytes for *_, nbytes in said)
+                points.append(Point(program, scaling, p, "simulated", seconds, sent))
+                told(_sentence(points[-1]))
+    return points
+
+
+def _check(programs, turns):
+    if turns < 1:
+        raise ValueError(f"a step is timed at least once, not {turns} times")
+    for program in programs:
+        if program not in PROGRAMS:
+            raise ValueError(f"there is no program {program!r} among {', '.join(PROGRAMS)}")
+
+
+def _sentence(point) -> str:
+    return (f"{point.program:14} {point.scaling:7} {point.ranks:3} ranks: "
+            f"{1e3 * point.seconds:8.1f} ms {point.source}")  # fmt: skip
+
+
+def _timed(comm, program, amount, resting, turns):
+    """(seconds of each of this rank's steps, bytes that it sends in one), after one to warm up.
+
+    Ranks begin together: a barrier is before each step, and not in its time.
+    """
+    step, seconds = PROGRAMS[program](comm, amount, resting), []
+    step()
+    for _ in range(turns):
+        comm.barrier()
+        before, start = comm.meter.sent_bytes, time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return seconds, comm.meter.sent_bytes - before
+
+
+def _once(comm, program, amount):
+    """(the rank's clock before a step and after it, bytes that it sends), after one to warm up."""
+    step = PROGRAMS[program](comm, amount, True)
+    step()
+    comm.barrier()
+    sent, before = comm.meter.sent_bytes, comm.clock()
+    step()
+    return before, comm.clock(), comm.meter.sent_bytes - sent

@@ -1,0 +1,91 @@
+"""Steps of real programs, measured and foretold."""
+
+import pytest
+import torch
+
+from course.cluster.fabric import one_switch
+from course.cluster.hardware import FDR
+from course.cluster.scaling import __main__ as program
+from course.cluster.scaling import foretell, load, measure
+from course.cluster.scaling.programs import PROGRAMS, Working
+from course.cluster.scaling.work import DEVICE
+from course.worlds import processes, run
+
+CLUSTER = lambda p: one_switch(p, DEVICE, FDR)  # noqa: E731
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_sends_as_much_where_it_is_imagined(name):
+    quiet = {"told": lambda sentence: None}
+    foretold = foretell(CLUSTER, [1, 2], [name], **quiet)
+    results = measure(lambda p: processes(), [1, 2], [name], turns=1, resting=True, **quiet)
+    assert [(p.scaling, p.ranks) for p in results.points] == [
+        ("strong", 1), ("strong", 2), ("weak", 1), ("weak", 2)]  # fmt: skip
+    for real, imagined in zip(results.points, foretold):
+        assert real[:3] == imagined[:3]
+        assert real.sent_bytes == imagined.sent_bytes
+        assert real.seconds > 0.9 * imagined.seconds  # it rests no less than foretold
+    for each in (results.points, foretold):
+        assert each[1].sent_bytes > 0 == each[0].sent_bytes
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_work_grows_with_the_amount_and_is_shared(name):
+    """Charged on the imagined cluster: of p ranks with amount p each has as much to do as one."""
+    points = foretell(CLUSTER, [1, 2, 4], [name], told=lambda sentence: None)
+    seconds = {(point.scaling, point.ranks): point.seconds for point in points}
+    assert seconds["strong", 1] == seconds["weak", 1] > 0.1
+    bubble = {1: 1, 2: 9 / 8, 4: 11 / 8} if name == "pipeline" else {1: 1, 2: 1, 4: 1}
+    for p in (2, 4):
+        assert seconds["strong", p] == pytest.approx(bubble[p] * seconds["strong", 1] / p, rel=0.2)
+        assert seconds["weak", p] == pytest.approx(bubble[p] * seconds["weak", 1], rel=0.2)
+
+
+def stepped(comm, name):
+    """Two steps of what computes in earnest."""
+    step = PROGRAMS[name](comm, 1, False)
+    step()
+    step()
+    return comm.meter.sent_messages
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_compute_in_earnest_too(name):
+    assert min(run(stepped, 2, name, timeout=60)) > 0
+
+
+def test_working_gives_what_its_module_gives():
+    layer = torch.nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    assert torch.equal(Working(layer, 0.0)(x), layer(x))
+
+
+def test_what_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="no program 'gossip' among data_parallel, nine_layers"):
+        measure(lambda p: None, [1], ["gossip"])
+    with pytest.raises(ValueError, match="at least once, not 0 times"):
+        measure(lambda p: None, [1], turns=0)
+
+
+def test_the_command_prints_a_table_and_writes_a_file(tmp_path, capsys):
+    path = tmp_path / "here.json"
+    program.main(["data_parallel", "--ranks", "1", "2", "--turns", "1", "--resting",
+                  "--out", str(path)])  # fmt: skip
+    said = capsys.readouterr().out
+    assert "data_parallel  strong  measured   1: 100%, 2: " in said
+    assert "data_parallel  weak    simulated  1: 100%, 2: " in said
+    assert "% serial" in said and f"written to {path}" in said
+    assert len(load(path).points) == 8
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["gossip"], "there is no program 'gossip'"),
+    (["--ranks", "2"], "a curve begins with 1 rank"),
+    (["--ranks", "1", "0"], "a curve begins with 1 rank"),
+    (["--turns", "0"], "at least once, not 0 times"),
+    (["--out", "/"], "/ exists, and results are not overwritten"),
+])  # fmt: skip
+def test_a_command_that_cannot_be_is_refused(arguments, sentence, capsys):
+    with pytest.raises(SystemExit):
+        program.main(arguments)
+    assert sentence in capsys.readouterr().err
