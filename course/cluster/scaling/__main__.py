@@ -33,13 +33,13 @@ def main(arguments=None):
     if options.resting:
         imagined = foretell(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
         results = results._replace(points=results.points + imagined)
-    print("\n" + table(results))
+    print("\n" + efficiency_table(results))
     if options.out:
         results.save(options.out)
         print(f"written to {options.out}")
 
 
-def table(results) -> str:
+def efficiency_table(results) -> str:
     """A line for every curve: efficiencies, and the law that fits it."""
     lines = []
     curves = dict.fromkeys((p.program, p.scaling, p.source) for p in results.points)

@@ -8,7 +8,6 @@ import platform
 import sys
 from typing import NamedTuple
 
-import course
 from course.worlds.cores import cores
 
 VERSION = 1
@@ -85,6 +84,5 @@ def provenance(world, resting, turns) -> dict:
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
-        "course": course.__version__,
+        **{name: importlib.metadata.version(name) for name in ("torch", "course")},
     }
