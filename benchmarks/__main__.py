@@ -9,6 +9,7 @@ from benchmarks import (
     checking,
     data_parallel,
     ethernet,
+    gpu,
     launching,
     local_linear,
     pipeline,
@@ -25,7 +26,7 @@ from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
            pipeline, tensor_parallel, sharded, spatial, ring_attention, sparse_coding, local_linear,
-           selectivity)  # fmt: skip
+           selectivity, gpu)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
