@@ -32,7 +32,7 @@ def pictures(images, title, *, columns=6, width=9.6, vmin=None, vmax=None):
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     steepest = max(len(image) / len(image[0]) for image in images.values())
-    height = 0.7 + rows * (0.35 + width / columns * steepest)
+    height = 0.4 + rows * (0.28 + width / columns * steepest)
     figure, grid = plt.subplots(
         rows, columns, figsize=(width, height), layout="constrained", squeeze=False
     )
