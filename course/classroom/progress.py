@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import textwrap
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -13,11 +14,21 @@ from pathlib import Path
 from course.classroom.ledger import RECORDS, ledger, location, parsed
 from course.classroom.problems import catalogue
 
+PAGE = 96  # letters in a line of output, where JupyterLab is 1400 pixels wide
 LARGEST, LONGEST, DEEPEST = 10**300, 1000, 4  # numbers, lists and texts, lists in lists
+
+
+def in_lines(shown, printer, cycle):
+    """How a notebook shows a sentence: in lines that fit, or JupyterLab would break words."""
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    lines = [textwrap.fill(line, PAGE, **whole) or line for line in repr(shown).splitlines()]
+    printer.text("\n".join(lines))
 
 
 class Text(str):
     """A string that a notebook shows as it stands, without quotes."""
+
+    _repr_pretty_ = in_lines
 
     def __repr__(self):
         return str(self)
