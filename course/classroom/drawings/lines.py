@@ -74,14 +74,17 @@ def _name(axes, ends):
     to_share, points = axes.transData + axes.transAxes.inverted(), _points(axes)
     over = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     looks = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9}
-    places = {name: min(PLACES, key=lambda place: _hidden(axes, points, at, name, place))
-              for name, *at, _ in ends}  # fmt: skip
+    places = {name: _free(axes, points, at, name) for name, *at, _ in ends}
     shares = {name: to_share.transform(at) for name, *at, _ in ends}
     heights = _stacked({name: shares[name] for name in places if places[name] == PLACES[0]})
-    for name, *_, colour in ends:
-        *beside, side = places[name]
-        at = shares[name][0], heights.get(name, shares[name][1])
-        axes.annotate(name, at, beside, color=colour, ha=side, bbox=over, **looks)
+    shares |= {name: (shares[name][0], up) for name, up in heights.items()}
+    for name, *at, colour in sorted(ends, key=lambda end: end[0] not in heights):
+        place = places[name] if name in heights else _free(axes, points, at, name)
+        axes.annotate(name, shares[name], place[:2], color=colour, ha=place[2], bbox=over, **looks)
+        box = _box(axes, axes.transAxes.transform(shares[name]), name, place)
+        points = np.concatenate(
+            [points, np.stack(np.meshgrid(*np.linspace(*box, 9).T), -1).reshape(-1, 2)]
+        )
 
 
 def _stacked(shares) -> dict:
@@ -116,18 +119,26 @@ def _under(name, shares, heights, groups) -> tuple:
     return max(tops, key=lambda top: top[0], default=(-1.0, []))
 
 
-def _hidden(axes, points, at, name, place) -> int:
-    """How many of the `points` of the axes a name would hide at this of the PLACES; all, where it
-    would lie on the axis below them."""
+def _free(axes, points, at, name):
+    """That of the PLACES at which a name hides the fewest of the `points`, and not the axis."""
+
+    def hidden(place):
+        low, high = _box(axes, axes.transData.transform(at), name, place)
+        if place[1] < PLACES[0][1] and low[1] < axes.bbox.y0:
+            return len(points)  # it would lie on the axis
+        return int(((low < points) & (points < high)).all(axis=1).sum())
+
+    return min(PLACES, key=hidden)
+
+
+def _box(axes, end, name, place):
+    """The corners, in pixels, of a name at this of the PLACES beside the `end` of its line."""
     right, up, side = place
     rows = name.split("\n")
     wide, tall = LETTER * max(map(len, rows)), LINE * len(rows)
     left = right - (wide if side == "right" else 0)
-    here, per_pixel = axes.transData.transform(at), 72 / axes.figure.dpi
-    if up < PLACES[0][1] and here[1] * per_pixel + up < axes.bbox.y0 * per_pixel:
-        return len(points)  # it would lie on the axis
-    x, y = ((points - here) * per_pixel).T
-    return int(((left < x) & (x < left + wide) & (up - 2 < y) & (y < up + tall)).sum())
+    corners = np.array([(left, up - 2), (left + wide, up + tall)])
+    return end + corners * axes.figure.dpi / 72
 
 
 def _points(axes):
