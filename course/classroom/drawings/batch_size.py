@@ -88,7 +88,7 @@ def run(rates, losses, title):
 
     The right title says whether it learns: whether the last loss is below half a nat.
     """
-    left, right = panels(2, 3.4, 2.7)
+    left, right = panels(2, 3.25, 2.7)
     steps = range(len(rates))
     curves({"": (steps, rates)}, title, "step", "learning rate", axes=left)
     left.set_ylim(0, max(5.2, 1.05 * max(rates)))
