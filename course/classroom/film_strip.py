@@ -21,10 +21,8 @@ def moments(controls: dict) -> list[dict]:
 
 def caption(controls: dict, moment: dict) -> str:
     """What the controls that a moment moves stand at, in words."""
-    texts = []
-    for name, value in moment.items():
-        texts.append(f"{controls[name].description}: {written(value)}")
-    return ", ".join(texts)
+    pairs = ((controls[name].description, written(value)) for name, value in moment.items())
+    return ", ".join(map(": ".join, pairs))
 
 
 def written(value) -> str:
@@ -50,14 +48,13 @@ def film_strip(draw, captions: dict):
     frames = [frame(draw, **values) for values in captions.values()]
     high, wide = (max(each.shape[axis] for each in frames) for axis in (0, 1))
     columns = min(2, len(frames), max(1, PAGE // wide))
-    rows = -(-len(frames) // columns)
-    across, down = columns * wide, rows * (high + CAPTION)
-    strip = plt.figure(figsize=(across / DPI, down / DPI), dpi=DPI)
+    size = np.array((columns * wide, -(-len(frames) // columns) * (high + CAPTION)))
+    strip = plt.figure(figsize=size / DPI, dpi=DPI)
     for number, (picture, caption) in enumerate(zip(frames, captions, strict=True)):
-        left, top = number % columns * wide, number // columns * (high + CAPTION) + CAPTION
+        row, column = divmod(number, columns)
         tall, broad = picture.shape[:2]
-        place = left / across, 1 - (top + tall) / down, broad / across, tall / down
-        axes = strip.add_axes(place)
+        corner = column * wide, size[1] - row * (high + CAPTION) - CAPTION - tall
+        axes = strip.add_axes((*(corner / size), *((broad, tall) / size)))
         axes.set_axis_off()
         axes.imshow(picture, interpolation="none", aspect="auto")
         axes.set_title(caption, fontsize=10, color="0.35", loc="left")

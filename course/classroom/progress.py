@@ -14,15 +14,14 @@ from pathlib import Path
 from course.classroom.ledger import RECORDS, ledger, location, parsed
 from course.classroom.problems import catalogue
 
-PAGE = 96  # letters in a line of output, where JupyterLab is 1400 pixels wide
+# Lines of output as long as JupyterLab shows them whole in a window of 1400 pixels.
+PAGE = textwrap.TextWrapper(96, break_long_words=False, break_on_hyphens=False)
 LARGEST, LONGEST, DEEPEST = 10**300, 1000, 4  # numbers, lists and texts, lists in lists
 
 
 def in_lines(shown, printer, cycle):
     """How a notebook shows a sentence: in lines that fit, or JupyterLab would break words."""
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    lines = [textwrap.fill(line, PAGE, **whole) or line for line in repr(shown).splitlines()]
-    printer.text("\n".join(lines))
+    printer.text("\n".join(map(PAGE.fill, repr(shown).splitlines())))
 
 
 class Text(str):

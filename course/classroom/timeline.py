@@ -7,8 +7,7 @@ from matplotlib.patches import Patch
 
 from course.classroom.figures import COLOURS, named, panels
 
-WIDTH, LANE, LETTERS = 9.2, 0.42, 6.5  # inches; inches of height; points that a letter is wide
-LANES = 0.55  # of the width of a figure, beside names and legend
+WIDTH, LANE, LETTERS = 9.2, 0.42, 8.3  # inches; inches of height; points that a letter needs
 TEXT_POINTS = 8
 
 
@@ -41,7 +40,7 @@ def lanes(rows, title, x, axes=None):
     kinds = list(dict.fromkeys(piece.what for row in rows.values() for piece in row))
     colours = dict(zip(kinds, COLOURS, strict=False))
     end = max(piece.end for row in rows.values() for piece in row)
-    letter = LETTERS / (72 * axes.figure.get_figwidth() * LANES) * end
+    letter = LETTERS / (72 * axes.figure.get_figwidth() * 0.7) * end
     for y, row in enumerate(rows.values()):
         widest = letter * max((len(piece.text) for piece in row), default=0)
         for what, start, stop, text in row:

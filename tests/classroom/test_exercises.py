@@ -351,6 +351,6 @@ def test_tries_and_hints_are_counted_until_right(ledger_file):
 def test_a_notebook_shows_long_sentences_in_lines_that_fit():
     question = "How many bytes " + "and how many messages " * 8 + "are sent?"
     shown = pretty(predict(question, ...)).splitlines()
-    assert len(shown) > 1 and max(map(len, shown)) <= progress.PAGE
+    assert len(shown) > 1 and max(map(len, shown)) <= progress.PAGE.width
     assert " ".join(shown) == repr(predict(question, ...))
     assert pretty(predict("How many?", 3)) == repr(predict("How many?", 3))
