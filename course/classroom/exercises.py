@@ -32,6 +32,8 @@ class UnknownExercise(KeyError):
 class Verdict:
     """Whether an answer is right (None: not done yet), and a sentence about it."""
 
+    _repr_pretty_ = progress.in_lines
+
     def __init__(self, name: str, right: bool | None, sentence: str):
         self.name, self.right, self.sentence = name, right, sentence
 
@@ -42,6 +44,8 @@ class Verdict:
 
 class Prediction:
     """A guess; `compare(measured)` sets it beside what was measured."""
+
+    _repr_pretty_ = progress.in_lines
 
     def __init__(self, question: str, value, unit: str = ""):
         self.question, self.value, self.unit = str(question), progress.plain(value), str(unit)

@@ -32,10 +32,9 @@ def pictures(images, title, *, columns=6, width=9.6, vmin=None, vmax=None):
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     steepest = max(len(image) / len(image[0]) for image in images.values())
-    height = 0.7 + rows * (0.35 + width / columns * steepest)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(width, height), layout="constrained", squeeze=False
-    )
+    height = 0.4 + rows * (0.28 + width / columns * steepest)
+    looks = {"figsize": (width, height), "layout": "constrained", "squeeze": False}
+    figure, grid = plt.subplots(rows, columns, **looks)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, (label, image) in zip(grid.flat, images.items(), strict=False):
@@ -172,9 +171,8 @@ def timeline(events, messages, title, axes=None):
 
 def panels(count, width=WIDTH, height=HEIGHT):
     """`count` axes side by side in one new figure, each `width` x `height` inches."""
-    _, axes = plt.subplots(
-        1, count, figsize=(width * count, height), layout="constrained", squeeze=False
-    )
+    looks = {"figsize": (width * count, height), "layout": "constrained", "squeeze": False}
+    _, axes = plt.subplots(1, count, **looks)
     return list(axes[0])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 DPI = 100
 PAGE = 1360  # pixels across that a page of JupyterLab has room for
 FRAMES = 4
+CAPTION = 30  # pixels above a frame
 
 
 def moments(controls: dict) -> list[dict]:
@@ -20,10 +21,8 @@ def moments(controls: dict) -> list[dict]:
 
 def caption(controls: dict, moment: dict) -> str:
     """What the controls that a moment moves stand at, in words."""
-    texts = []
-    for name, value in moment.items():
-        texts.append(f"{controls[name].description}: {written(value)}")
-    return ", ".join(texts)
+    pairs = ((controls[name].description, written(value)) for name, value in moment.items())
+    return ", ".join(map(": ".join, pairs))
 
 
 def written(value) -> str:
@@ -42,18 +41,22 @@ def places(control) -> list:
 
 
 def film_strip(draw, captions: dict):
-    """A figure with a frame of `draw(**values)` for each of `captions` {text: values}."""
+    """A figure with a frame of `draw(**values)` for each of `captions` {text: values}.
+
+    Frames keep their pixels: one that is scaled, if only by a hundredth, has broken letters.
+    """
     frames = [frame(draw, **values) for values in captions.values()]
     high, wide = (max(each.shape[axis] for each in frames) for axis in (0, 1))
-    columns = min(2, max(1, PAGE // wide))
-    rows = -(-len(frames) // columns)
-    size = columns * wide / DPI, rows * (high / DPI + 0.3)
-    looks = {"figsize": size, "dpi": DPI, "layout": "constrained"}
-    strip, grid = plt.subplots(rows, columns, squeeze=False, **looks)
-    for axes in grid.flat:
+    columns = min(2, len(frames), max(1, PAGE // wide))
+    size = np.array((columns * wide, -(-len(frames) // columns) * (high + CAPTION)))
+    strip = plt.figure(figsize=size / DPI, dpi=DPI)
+    for number, (picture, caption) in enumerate(zip(frames, captions, strict=True)):
+        row, column = divmod(number, columns)
+        tall, broad = picture.shape[:2]
+        corner = column * wide, size[1] - row * (high + CAPTION) - CAPTION - tall
+        axes = strip.add_axes((*(corner / size), *((broad, tall) / size)))
         axes.set_axis_off()
-    for axes, picture, caption in zip(grid.flat, frames, captions, strict=False):
-        axes.imshow(picture, interpolation="none")
+        axes.imshow(picture, interpolation="none", aspect="auto")
         axes.set_title(caption, fontsize=10, color="0.35", loc="left")
     return strip
 

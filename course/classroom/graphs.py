@@ -132,6 +132,6 @@ def _number(axes, value, x, y):
     """A number from -1 to 1 on a dot of its colour."""
     shade = colormaps["PuOr"](0.5 + 0.4 * value)
     axes.plot(x, y, "o", ms=27, markerfacecolor=shade, markeredgecolor="0.4", zorder=2)
-    text = f"{value:+.2f}" if abs(value) >= 0.005 else "0"
+    text = f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0"
     ink = "white" if abs(value) > 0.7 else "black"
     axes.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)

@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import textwrap
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -13,11 +14,20 @@ from pathlib import Path
 from course.classroom.ledger import RECORDS, ledger, location, parsed
 from course.classroom.problems import catalogue
 
+# Lines of output as long as JupyterLab shows them whole in a window of 1400 pixels.
+PAGE = textwrap.TextWrapper(96, break_long_words=False, break_on_hyphens=False)
 LARGEST, LONGEST, DEEPEST = 10**300, 1000, 4  # numbers, lists and texts, lists in lists
+
+
+def in_lines(shown, printer, cycle):
+    """How a notebook shows a sentence: in lines that fit, or JupyterLab would break words."""
+    printer.text("\n".join(map(PAGE.fill, repr(shown).splitlines())))
 
 
 class Text(str):
     """A string that a notebook shows as it stands, without quotes."""
+
+    _repr_pretty_ = in_lines
 
     def __repr__(self):
         return str(self)

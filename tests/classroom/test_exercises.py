@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from IPython.lib.pretty import pretty
 
-from course.classroom import exercises, limits
+from course.classroom import exercises, limits, progress
 from course.classroom.exercises import check, find, hint, predict, solution, untouched
 
 pytestmark = pytest.mark.usefixtures("small_book")
@@ -345,3 +346,11 @@ def test_tries_and_hints_are_counted_until_right(ledger_file):
     hint("double")
     records = json.loads(ledger_file.read_text())["exercises"]
     assert records["double"] == {"tries": 3, "hints": 1, "right": True}
+
+
+def test_a_notebook_shows_long_sentences_in_lines_that_fit():
+    question = "How many bytes " + "and how many messages " * 8 + "are sent?"
+    shown = pretty(predict(question, ...)).splitlines()
+    assert len(shown) > 1 and max(map(len, shown)) <= progress.PAGE.width
+    assert " ".join(shown) == repr(predict(question, ...))
+    assert pretty(predict("How many?", 3)) == repr(predict("How many?", 3))

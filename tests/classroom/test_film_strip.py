@@ -59,6 +59,15 @@ def test_the_figure_of_a_frame_is_closed_and_no_other():
     plt.close(other)
 
 
+def test_a_frame_keeps_its_pixels(drawn):
+    widgets.sliders(line, slope=widgets.slider("slope", 0, 9, 4))
+    strip = drawn[1]
+    for axes in strip.axes:
+        places = axes.get_window_extent()
+        high, wide = axes.images[0].get_array().shape[:2]
+        assert (places.width, places.height) == (pytest.approx(wide), pytest.approx(high))
+
+
 def test_wide_pictures_stand_below_one_another():
     def wide(x):
         plt.figure(figsize=(9, 2))

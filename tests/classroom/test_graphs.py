@@ -64,7 +64,7 @@ def test_every_edge_is_a_line_and_every_rank_a_number(graph):
 def test_values_are_written_on_dots_whose_colours_tell_their_signs():
     values = torch.tensor([1.0, 0.25, -1.0, 0.0])
     axes = graphs.network(ring_graph(4), "four", values=values)
-    assert [text.get_text() for text in axes.texts] == ["+1.00", "+0.25", "-1.00", "0"]
+    assert [text.get_text() for text in axes.texts] == ["+1.00", "+0.25", "−1.00", "0"]
     dots = [line for line in axes.lines if len(line.get_xydata()) == 1]
     shades = [np.array(mpl.colors.to_rgb(dot.get_markerfacecolor())) for dot in dots]
     assert shades[0][2] > shades[0][1] and shades[2][2] < shades[2][0]

@@ -2,7 +2,7 @@
 
 import math
 
-from course.classroom.figures import COLOURS, curves, legend, named, panels
+from course.classroom.figures import COLOURS, curves, named, panels
 
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 NOISE = "#F3E3B5"
@@ -22,7 +22,8 @@ def slopes(targets, places, title):
         axes.plot([mean - noise, mean + noise], [row, row], color=COLOURS[5], lw=5, alpha=0.6)
         axes.plot(each, [row] * len(each), "o", color=COLOURS[0], ms=6)
         axes.plot([mean, mean], [row - 0.28, row + 0.28], color=COLOURS[1], lw=3)
-        axes.text(mean, row - 0.33, f"mean {mean:.3g}", color=COLOURS[1], ha="center", fontsize=9)
+        axes.text(mean, row - 0.33, f"mean {mean:.3g}".replace("-", "−"), color=COLOURS[1],
+                  ha="center", fontsize=9)  # fmt: skip
     axes.axvline(0, color="0.6", lw=0.8, zorder=0)
     axes.set_yticks(range(len(places)), [f"w = {w:g}" for w in places])
     named(axes, title, "slope of a sample's loss at w", "").set_ylim(len(places) - 0.5, -0.7)
@@ -35,13 +36,13 @@ def knee(steps, fit, noise, title, axes=None):
 
     Returns the axes.
     """
-    axes = axes or panels(1, width=7.4, height=4.6)[0]
+    axes = axes or panels(1, width=9.2, height=4.2)[0]
     sizes, (least, critical), (first, mean, last) = list(steps), fit, noise
-    axes.axvspan(first, last, color=NOISE, zorder=0, label="noise scale: from start to target")
+    axes.axvspan(first, last, color=NOISE, zorder=0, label="noise scale:\nfrom start to target")
     axes.axvline(mean, color=COLOURS[5], lw=2, ls="-.", label=f"its mean on the way: {mean:.0f}")
     axes.axvline(critical, color=COLOURS[1], lw=2, ls=":", label=f"critical batch: {critical:.0f}")
     axes.plot(sizes, [least * critical / b for b in sizes], "--", color="0.45", lw=1,
-              label="perfect scaling: half the steps for twice the batch")  # fmt: skip
+              label="perfect scaling: half the\nsteps for twice the batch")  # fmt: skip
     axes.plot(sizes, [least * (1 + critical / b) for b in sizes], color=COLOURS[1], lw=1.5,
               label=f"fitted: {least:.1f} (1 + {critical:.0f} / b)")  # fmt: skip
     for number, (size, each) in enumerate(steps.items()):
@@ -52,7 +53,8 @@ def knee(steps, fit, noise, title, axes=None):
     low, high = axes.set_ylim(least / 2, 2 * max(max(each) for each in steps.values()))
     ticks = [tick for tick in (2, 5, 10, 20, 50, 100, 200, 500, 1000) if low <= tick <= high]
     axes.set_yticks(ticks, ticks)
-    return legend(axes)
+    axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return axes
 
 
 def errors_by_batch(lines, title, axes=None, top=95):
@@ -86,7 +88,7 @@ def run(rates, losses, title):
 
     The right title says whether it learns: whether the last loss is below half a nat.
     """
-    left, right = panels(2, 4.8, 3.2)
+    left, right = panels(2, 3.25, 2.7)
     steps = range(len(rates))
     curves({"": (steps, rates)}, title, "step", "learning rate", axes=left)
     left.set_ylim(0, max(5.2, 1.05 * max(rates)))
@@ -100,7 +102,7 @@ def _name_ends(axes, ends):
     """Names beside the last points, lowest first, moved up where two would overlap."""
     lowest = 0.0
     for value, name, colour, size in ends:
-        lowest = max(value, 1.17 * lowest)
+        lowest = max(value, 1.22 * lowest)
         axes.text(size * 1.27, lowest, name, color=colour, va="center", fontsize=9)
 
 

@@ -29,7 +29,7 @@ WHAT = {  # two in a row: many of them are each other's reverse
 }
 NOTHING = float("nan")
 SUM, EMPTY = "0.25", "#F4F4F4"
-APART = 2.6  # between before and after, in blocks
+APART = 2.0  # between before and after, in blocks
 
 
 def all_eight(comm):
@@ -81,7 +81,7 @@ def _panel(axes, name, ranks):
                 _block(axes, left + part, rank, number, summed=side and "reduce" in name)
     arrow = {"arrowstyle": "-|>", "color": "0.35", "lw": 1.5}
     axes.annotate("", (p + APART - 0.3, p / 2), (p + 0.3, p / 2), arrowprops=arrow)
-    axes.set(xlim=(-0.1, 2 * p + APART + 0.1), ylim=(p + 0.1, -0.8), aspect="equal", xticks=[])
+    axes.set(xlim=(-0.1, 2 * p + APART + 0.9), ylim=(p + 0.1, -0.8), aspect="equal", xticks=[])
     axes.set_yticks([rank + 0.5 for rank in range(p)], [f"rank {rank}" for rank in range(p)])
     axes.tick_params(length=0, labelsize=9)
     axes.spines[:].set_visible(False)

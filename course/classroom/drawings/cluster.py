@@ -37,7 +37,7 @@ def _machine(axes, left, name, ranks, first):
         x = _column(left, number)
         _box(axes, x, 2.25, RANK[0], 0.5, f"core {number}", "white")
         _box(axes, x, 0.9, *RANK, f"rank {first + number}\na process with\nits own memory", PROCESS)
-    _box(axes, left + 3.3, 0.9, 0.6, 1.85, "GPU\nwith\nits\nown\nmem-\nory", "white", "--")
+    _box(axes, left + 3.24, 0.9, 0.7, 1.85, "GPU\nwith\nits own\nmemory", "white", "--")
     _box(axes, left + MACHINE / 2 - 0.9, -0.32, 1.8, 0.5, "network adapter", "white")
 
 

@@ -19,7 +19,8 @@ def draw(units, edges, title, *, layers=(), back=(), axes=None):
     `back` has, for each layer, what comes back to its units, or nothing: it stands below them, and
     arrows point left.  Positive edges are solid, negative ones dashed; larger ones are thicker.
     """
-    axes = axes or panels(1, width=7.6, height=4.2)[0]
+    tallest = max(map(len, units)) / 2
+    axes = axes or panels(1, width=7.6, height=0.75 + 1.2 * (2 * tallest + 0.2))[0]
     at = [places(column, len(row)) for column, row in enumerate(units)]
     scale = max(np.abs(np.asarray(table)).max() for table in edges)
     for before, behind, table in zip(at[:-1], at[1:], edges, strict=True):
@@ -33,8 +34,7 @@ def draw(units, edges, title, *, layers=(), back=(), axes=None):
     for slopes, points in zip(back, at, strict=False):
         for slope, (x, y) in zip(slopes, points, strict=len(slopes) > 0):
             _label(axes, (x, y - 1.5 * RADIUS), slope, "g = ")
-    tallest = max(map(len, units)) / 2
-    axes.set(xlim=(-0.6, at[-1][0][0] + 0.6), ylim=(-tallest, tallest + 0.45), aspect="equal")
+    axes.set(xlim=(-0.6, at[-1][0][0] + 0.6), ylim=(-tallest, tallest + 0.2), aspect="equal")
     named(axes, title, "", "").set_axis_off()
     return axes
 

@@ -37,11 +37,12 @@ def choice(marks, spans, sizes, totals, here, *, dots=None):
     when each all-reduce begins and ends.  Below, the `totals` of steps for all `sizes` of a bucket,
     and `dots` (sizes, totals) that were simulated.  All in ms.  Returns both axes.
     """
-    looks = {"figsize": (8.4, 4.9), "height_ratios": (1, 1.7), "layout": "constrained"}
+    looks = {"figsize": (6.6, 5.2), "height_ratios": (1, 1.7), "layout": "constrained"}
     _, (above, below) = plt.subplots(2, 1, **looks)
     sends = [Piece(SENDS, *span, str(number)) for number, span in enumerate(spans, 1)]
     title = f"Layers in a bucket: {here}. The step takes {sends[-1].end:.1f} ms."
     lanes({"computes": computed(marks), "sends": sends}, title, "time (ms), predicted", above)
+    _legend_below(above)
     curve = {"predicted": (sizes, totals)}
     marked = {"simulated": dots} if dots else {}
     said = f"The least of all choices: {min(totals):.1f} ms. Arithmetic alone: {marks[-1]:.1f} ms."
@@ -52,3 +53,12 @@ def choice(marks, spans, sizes, totals, here, *, dots=None):
                    textcoords="offset points", fontsize=9, color="0.3")  # fmt: skip
     below.plot([here], [totals[sizes.index(here)]], "o", ms=11, mfc="none", mec="black", mew=1.5)
     return above, below
+
+
+def _legend_below(axes):
+    """The legend of the lanes goes from beside them to the lower edge of the figure."""
+    keys = axes.get_legend()
+    names = [text.get_text() for text in keys.get_texts()]
+    looks = {"ncols": len(names), "frameon": False, "fontsize": 9}
+    axes.figure.legend(keys.legend_handles, names, loc="outside lower center", **looks)
+    keys.remove()

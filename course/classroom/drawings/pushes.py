@@ -39,7 +39,7 @@ def server_timeline(turns, weights, title):
     begins = [0.0, *sorted(turn.pushed for turn in turns)]
     end = begins[-1] + 0.45
     for number, (start, stop) in enumerate(zip(begins, [*begins[1:], end], strict=True)):
-        text = f"version {number}\nw = {weights[number]}"
+        text = f"version {number}\nw = {weights[number]}".replace("-", "−")
         _bar(axes, 1, start, stop, text, SERVER)
     for turn, age, version in zip(turns, staleness(turns), versions(turns), strict=True):
         _turn(axes, lanes[turn.client], turn, version, age)

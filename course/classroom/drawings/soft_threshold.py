@@ -50,7 +50,7 @@ def diamond(atoms, patch, best, title, *, axes=None):
     axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
     axes.axvline(0, color="0.8", linewidth=0.8, zorder=0)
     for point, marker, name, beside in (
-        (exact, "x", "least residual", (8, 8)),
+        (exact, "x", "least residual", (-30, 10)),
         (best, "o", "best code", (-6, -16)),
     ):
         axes.plot(*point, marker, color=COLOURS[1], ms=8, mew=2)

@@ -161,6 +161,10 @@ ENTROPY_SLIPS = (
         "these are probabilities; in the true class the slope is p - 1.",
     ),
     (
+        loss_and(lambda p, y, b: p),
+        "these are probabilities; in the true class the slope is p - 1, and the mean divides all.",
+    ),
+    (
         loss_and(lambda p, y, b: (p - y) / b, lambda true: -true.exp().mean().log()),
         "take the logarithm of each image's p first, then the mean.",
     ),

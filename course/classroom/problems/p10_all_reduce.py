@@ -40,6 +40,7 @@ def check_ring_beats_doubling(answer):
         (1e-3, "bytes are wanted, not kilobytes."),
         (8, "bytes are wanted, and that is bits: 10 Gb/s are 1.25 GB/s."),
         (1 / 8, "that is 8 times too few: 10 Gb/s are 1.25 GB/s, so bits became bytes twice."),
+        (1 / 4, "bytes are wanted, and that is numbers of 4 bytes."),
         (crossover(rounds, P - 1) / right, "the ring goes round twice: 2(p - 1) steps."),
         (crossover(rounds, 2 * rounds) / right, "that is halving-doubling's 2 lg p steps."),
         (ALPHA_S * BYTES_PER_S / right, "that is alpha / beta: now count steps and bytes."),

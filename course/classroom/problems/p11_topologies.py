@@ -32,6 +32,7 @@ def check_rounds_to_agree(answer):
     for wrong, sentence in (
         (math.log(TOLERANCE) / math.log(GAP), "the gap is what goes; what is left is 1 - gap."),
         ((1 - TOLERANCE) / GAP, "a round takes 5 % of what is left, not of what there was."),
+        (-math.log(TOLERANCE) / GAP, f"e ** -{GAP} is not what a round leaves: that is 1 - {GAP}."),
         (right / 2, "that is for the square of the disagreement."),
         (math.log10(1 / TOLERANCE) / GAP, "powers of ten: the natural logarithm is wanted."),
     ):

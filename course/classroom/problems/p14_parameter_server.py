@@ -245,6 +245,9 @@ def check_bytes(where, got, sizes, itemsize):
         "everybody needs the new shard, and it goes to one rank only.": [
             push + size * itemsize for push, size in zip(pushes, sizes)
         ],
+        "that is all weights there and back, as with a server; count what goes to other ranks.": [
+            2 * elements * itemsize for _ in sizes
+        ],
         "a rank sends its own shard to the others, not all weights.": [
             push + (p - 1) * elements * itemsize for push in pushes
         ],

@@ -7,7 +7,7 @@ def test_every_place_has_a_dot_for_each_sample_and_its_mean():
     axes = slopes([1, 2, 3, 6], [0, 2], "a title")
     dots = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "o"]
     assert dots == [[-1, -2, -3, -6], [1, 0, -1, -4]]
-    assert [text.get_text() for text in axes.texts] == ["mean -3", "mean -1"]
+    assert [text.get_text() for text in axes.texts] == ["mean −3", "mean −1"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["w = 0", "w = 2"]
 
 
@@ -23,7 +23,7 @@ def test_the_knee_has_seeds_a_fit_perfect_scaling_and_the_noise_scale():
     axes = knee(steps, (10, 90), (30, 120, 400), "a title")
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["fitted: 10.0 (1 + 90 / b)"].get_ydata()[0] == pytest.approx(235)
-    perfect = lines["perfect scaling: half the steps for twice the batch"].get_ydata()
+    perfect = lines["perfect scaling: half the\nsteps for twice the batch"].get_ydata()
     assert perfect[0] == pytest.approx(16 * perfect[1])
     assert lines["its mean on the way: 120"].get_xdata()[0] == 120
     assert lines["critical batch: 90"].get_xdata()[0] == 90

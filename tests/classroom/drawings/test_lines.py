@@ -34,7 +34,27 @@ def test_names_that_would_meet_stand_one_above_the_other():
     same = {"a\nb": ([0, 1], [0, 5.0]), "c": ([0, 1], [0, 5.01]), "far": ([0, 0.1], [0, 5.0])}
     up = {name: at[1] for name, at in places(lines.draw(same, "Three", "x", "y")).items()}
     assert up["c"] == pytest.approx(up["a\nb"] + 2 * lines.APART)
-    assert up["far"] == pytest.approx(up["a\nb"])
+    assert up["a\nb"] < up["far"] < up["c"]
+
+
+def sides(axes):
+    """On which side of the end of its line each name is, and how far above it."""
+    return {text.get_text(): (text.get_ha(), text.xyann[1]) for text in axes.texts}
+
+
+def test_a_name_hides_no_line():
+    crossing = {"short": ([0, 1], [2.0, 1.0]), "long": ([0, 4], [1.0, 1.0])}
+    stands = sides(lines.draw(crossing, "Two", "x", "y", limits=(0, 3)))
+    assert stands["long"] == ("left", -3) and stands["short"] != ("left", -3)
+    at_the_end = lines.draw({"low": ([0, 1], [2.0, 0.0])}, "One", "x", "y", limits=(0, 3))
+    assert sides(at_the_end)["low"] == ("left", -3) and places(at_the_end)["low"][1] > 0
+
+
+def test_steps_are_whole_numbers():
+    ticks = lines.draw({"loss": (range(1, 8), range(7))}, "Loss", "step", "loss").get_xticks()
+    assert all(tick == round(tick) for tick in ticks)
+    ticks = lines.draw({"loss": ([0.5, 1.25], [1, 2])}, "Loss", "rate", "loss").get_xticks()
+    assert any(tick != round(tick) for tick in ticks)
 
 
 def test_dots_of_a_curve_share_its_colour_and_others_have_a_name():

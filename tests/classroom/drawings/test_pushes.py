@@ -24,7 +24,7 @@ def test_the_drawing_says_versions_weights_slopes_and_ages():
     axes = server_timeline(BY_HAND, [8, 4, 0, -2], "a title")
     texts = [text.get_text() for text in axes.texts]
     server = [text for text in texts if text.startswith("version")]
-    assert server == [f"version {k}\nw = {w}" for k, w in enumerate((8, 4, 0, -2))]
+    assert server == [f"version {k}\nw = {w}" for k, w in enumerate((8, 4, 0, "−2"))]
     pushes = [text for text in texts if text.startswith("push")]
     assert pushes == ["push 8\nstaleness 0", "push 8\nstaleness 1", "push 4\nstaleness 1"]
     assert [text for text in texts if text.startswith("slope")] == [

@@ -181,6 +181,10 @@ def entropy_with_slopes_p(scores, labels):
     return cross_entropy(scores, labels), scores.softmax(dim=1) / len(labels)
 
 
+def entropy_with_slopes_of_a_sum(scores, labels):
+    return cross_entropy(scores, labels), scores.softmax(dim=1)
+
+
 def entropy_of_the_mean_p(scores, labels):
     _, slopes = entropy_of_torch(scores, labels)
     p = scores.softmax(dim=1)[torch.arange(len(labels)), labels]
@@ -460,6 +464,7 @@ GALLERIES = [
             "everything has the wrong sign": entropy_upside_down,
             "the loss is minus the mean of log p.": entropy_that_is_negative,
             "in the true class the slope is p - 1.": entropy_with_slopes_p,
+            "in the true class the slope is p - 1, and the mean": entropy_with_slopes_of_a_sum,
             "each image's p first, then the mean.": entropy_of_the_mean_p,
             "this is in bits": entropy_in_bits,
             "softmax runs over the classes of an image": entropy_over_the_images,

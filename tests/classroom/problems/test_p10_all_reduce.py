@@ -462,6 +462,7 @@ GALLERIES = [
             "bytes are wanted, not kilobytes.": 465,
             "bytes are wanted, and that is bits: 10 Gb/s are 1.25 GB/s.": 3_722_449,
             "8 times too few: 10 Gb/s are 1.25 GB/s, so bits became bytes twice.": 58_163,
+            "bytes are wanted, and that is numbers of 4 bytes.": 116_326,
             "the ring goes round twice: 2(p - 1) steps.": 212_245,
             "that is halving-doubling's 2 lg p steps.": 40_816,
             "that is alpha / beta: now count steps and bytes.": 25_000,

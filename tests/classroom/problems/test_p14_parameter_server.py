@@ -305,6 +305,10 @@ def pulls_only(sizes, itemsize):
     return [(len(sizes) - 1) * size * itemsize for size in sizes]
 
 
+def there_and_back(sizes, itemsize):
+    return [2 * sum(sizes) * itemsize] * len(sizes)
+
+
 def to_itself_too(sizes, itemsize):
     return [(sum(sizes) + len(sizes) * size) * itemsize for size in sizes]
 
@@ -554,6 +558,7 @@ GALLERIES = [
             "everybody needs the new shard, and it goes to one rank only.": shard_to_one,
             "a rank sends its own shard to the others, not all weights.": hands_out_all,
             "the gradient goes to the others in parts, to each only": whole_gradients,
+            "that is all weights there and back, as with a server": there_and_back,
             "right in all, but who has a larger shard sends more": all_alike,
             "a list of 3 numbers is wanted, one for each rank, not 320.": in_all,
             "[120, 104, 96] is right, not [0.0, 0.0, 0.0].": nothing_at_all,
