@@ -167,7 +167,7 @@ def check_halo_adjoint(answer):
 
 
 def check_halos_alone(ranks, trace, halo_bytes):
-    """Refuse more than two halos to each neighbour: one there, for an array's fetch, and one back."""
+    """Refuse more than two halos to a neighbour: one there, for an array's fetch, and one back."""
     for rank, sent in enumerate(trace.sent_bytes):
         neighbours = (rank > 0) + (rank < ranks - 1)
         if sent > 2 * neighbours * halo_bytes:
