@@ -243,13 +243,13 @@ def tile_with_halo(comm, tile, grid):
     """tile [rows, columns] with one pixel more on each side: the neighbours', or 0 at the edges."""
     padded, places = pad(tile, (1, 1, 1, 1)), divmod(comm.rank, grid[1])
     phases = (padded[:, 1:-1], grid[1]), (padded.T, 1)  # rows; then columns, from halo to halo
-    for (lines, step), place, count in zip(phases, places, grid):
+    for (edges, step), place, count in zip(phases, places, grid):
         sides = (place > 0, -step, 1, 0), (place < count - 1, step, -2, -1)
         for there, ahead, inner, outer in sides:
             if there:
-                edge = lines[outer].clone()
-                comm.exchange(lines[inner].clone(), comm.rank + ahead, edge, comm.rank + ahead)
-                lines[outer] = edge
+                edge = edges[outer].clone()
+                comm.exchange(edges[inner].clone(), comm.rank + ahead, edge, comm.rank + ahead)
+                edges[outer] = edge
     return padded
 
 
@@ -257,13 +257,13 @@ def tile_with_halo_with_the_bug(comm, tile, grid):
     """tile [rows, columns] with one pixel more on each side: the neighbours', or 0 at the edges."""
     padded, places = pad(tile, (1, 1, 1, 1)), divmod(comm.rank, grid[1])
     phases = (padded[:, 1:-1], grid[1]), (padded.T[:, 1:-1], 1)  # own rows, then own columns
-    for (lines, step), place, count in zip(phases, places, grid):
+    for (edges, step), place, count in zip(phases, places, grid):
         sides = (place > 0, -step, 1, 0), (place < count - 1, step, -2, -1)
         for there, ahead, inner, outer in sides:
             if there:
-                edge = lines[outer].clone()
-                comm.exchange(lines[inner].clone(), comm.rank + ahead, edge, comm.rank + ahead)
-                lines[outer] = edge
+                edge = edges[outer].clone()
+                comm.exchange(edges[inner].clone(), comm.rank + ahead, edge, comm.rank + ahead)
+                edges[outer] = edge
     return padded
 
 
