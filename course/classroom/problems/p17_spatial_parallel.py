@@ -19,7 +19,7 @@ WINDOWS = [((0, 8, 16), 3, 1, 1), ((0, 5, 9, 16), 3, 2, 1), ((0, 8, 16), 2), ((0
            ((0, 2, 4, 6), 4, 1, 5, 2)]  # fmt: skip
 NETWORKS = [(512, 8, 7, 0.3), (4096, 8, 9, 0.25), (512, 4, 3, 0.5), (256, 16, 8, 1.3),
             (1024, 2, 12, 1000.0), (64, 8, 5, 0.4), (512, 8, 7, 0.1), (2048, 16, 9, 0.54),
-            (128, 16, 3, 0.2)]  # fmt: skip
+            (128, 16, 3, 0.2), (64, 8, 3, 0.5625), (60, 7, 4, 0.9)]  # fmt: skip
 
 
 def owner_of_output(o, cuts, kernel, stride=1, padding=0, dilation=1):
@@ -69,15 +69,23 @@ def unclipped(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return bisect_right(cuts, o * stride - padding + dilation * (kernel - 1) / 2) - 1
 
 
+def by_padding_inwards(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    return owner_of_output(o, cuts, kernel, stride, -padding, dilation)
+
+
 OWNERS = [
     (with_others(stride=1), "windows are `stride` places apart: window o begins at o * stride - "
      "padding."),
     (with_others(padding=0), "with padding, the first window begins before the image."),
+    (by_padding_inwards, "padding lies around the image: window 0 begins ahead of place 0, and not "
+     "behind it."),
     (with_others(dilation=1), "with a dilation d, a window reaches over d * (kernel - 1) + 1 "
      "places."),
     (with_others(kernel=1, stride=1, padding=0), "o counts windows, and cuts count places."),
     (by_place(lambda d, k: 0), "that is the owner of the first place that the window sees."),
     (by_place(lambda d, k: d * (k - 1)), "that is the owner of the last place that it sees."),
+    (by_place(lambda d, k: d * k // 2), "from the first place that a window sees to its last, it "
+     "is dilation * (kernel - 1): the middle is half as far."),
     (by_place(lambda d, k: d * (k // 2)), "a window of an even kernel has its middle between two "
      "places: if the cut is there, too, it belongs to the rank before the cut."),
     (unclipped, "a middle beyond the image belongs to the rank at that edge."),
@@ -116,8 +124,14 @@ def use_adjoint(comm, answer, lengths):
     back = [torch.zeros(REACH).double() if not 0 <= comm.rank + side < comm.size
             else slopes[comm.rank + side][at] for side, at in
             ((-1, slice(-REACH, None)), (1, slice(0, REACH)))]  # fmt: skip
+    ends = [torch.zeros(REACH).double() if not 0 <= comm.rank + side < comm.size
+            else slopes[comm.rank + side][at] for side, at in
+            ((-1, slice(-2 * REACH, -REACH)), (1, slice(REACH, 2 * REACH)))]  # fmt: skip
     got = answer(comm, mine.clone(), REACH)
-    return got, added(own, *back), own, slips_of_adjoint(own, back, mine)
+    slips = slips_of_adjoint(own, back, mine)
+    slips.append((added(own, *ends), "gets the edges of its neighbours' own numbers: what goes "
+                  "back is the slope of the halo."))  # fmt: skip
+    return got, added(own, *back), own, slips
 
 
 def added(own, before, behind, sign=1):
@@ -196,13 +210,15 @@ def all_stages(answer):
     return stages
 
 
-def counted(fetched, shrink=2, parts=1):
+def counted(fetched, shrink=2, parts=1, strict=False, whole=True):
     """The number of stages by another count of what is fetched, or of a tile's side."""
 
     def stages_of(side, across, stages, share):
         for stage in range(stages):
-            tile = side // shrink**stage // across**parts
-            if tile == 0 or fetched(tile) > share * tile**2:
+            tile = side / shrink**stage / across**parts
+            tile = int(tile) if whole else tile
+            too_much = fetched(tile) > share * tile**2
+            if tile == 0 or too_much or strict and fetched(tile) == share * tile**2:
                 return stage
         return stages
 
@@ -218,6 +234,8 @@ STAGES = [
      "is allowed is number n, there are n + 1 of them."),
     (lambda *case: stages_on_tiles(*case) + 1, "the first stage that fetches more than its share "
      "is not computed on tiles."),
+    (counted(border, strict=True), "exactly `share` times its own number is allowed: at most."),
+    (counted(border, whole=False), "tiles are made of whole pixels: side // 2**s // across."),
     (counted(lambda tile: 4 * tile), "the corners are needed, too: a tile fetches 4 t + 4."),
     (counted(lambda tile: 2 * tile + 1), "an inner tile has neighbours on all four sides."),
     (counted(lambda tile: border(tile) * tile), "a tile has t * t pixels of its own, not t."),

@@ -69,6 +69,15 @@ def owner_without_edges(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return sum(cut <= middle for cut in cuts) - 1
 
 
+def owner_with_padding_inwards(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    return owner_of_output(o, cuts, kernel, stride, -padding, dilation)
+
+
+def owner_by_the_kernel(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    middle = o * stride - padding + kernel * dilation // 2
+    return min(sum(cut <= middle for cut in cuts[1:]), len(cuts) - 2)
+
+
 def always_the_first(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return 0
 
@@ -145,6 +154,16 @@ def sides_exchanged(comm, slope, reach):
     return own
 
 
+def edges_sent(comm, slope, reach):
+    own, back = slope[reach:-reach].clone(), [torch.zeros_like(slope[:reach]) for _ in range(2)]
+    for at, rank in ((0, comm.rank - 1), (1, comm.rank + 1)):
+        if 0 <= rank < comm.size:
+            comm.exchange((own[:reach], own[-reach:])[at].clone(), rank, back[at], rank)
+    own[:reach] += back[0]
+    own[-reach:] += back[1]
+    return own
+
+
 def in_a_mirror(comm, slope, reach):
     own, (left, right) = slope[reach:-reach].clone(), halos_of(comm, slope, reach)
     own[:reach] += left.flip(0)
@@ -217,6 +236,16 @@ def two_sides(side, across, stages, share):
 def pixels_against_a_side(side, across, stages, share):
     tiles = [side // across // 2**stage for stage in range(stages)]
     return sum(tile > 0 and 4 * tile + 4 <= share * tile for tile in tiles)
+
+
+def exactly_refused(side, across, stages, share):
+    tiles = [side // across // 2**stage for stage in range(stages)]
+    return sum(tile > 0 and 4 * tile + 4 < share * tile * tile for tile in tiles)
+
+
+def parts_of_pixels(side, across, stages, share):
+    tiles = [side / across / 2**stage for stage in range(stages)]
+    return sum(4 * tile + 4 <= share * tile * tile for tile in tiles)
 
 
 def its_own_counted(side, across, stages, share):
@@ -327,6 +356,8 @@ GALLERIES = [
     Gallery("owner_of_output", owner_stub, [owner_of_output, owner_by_halves], {
         "windows are `stride` places apart": owner_without_stride,
         "the first window begins before the image": owner_without_padding,
+        "ahead of place 0": owner_with_padding_inwards,
+        "the middle is half as far": owner_by_the_kernel,
         "with a dilation d": owner_without_dilation,
         "o counts windows, and cuts count places": owner_of_place_o,
         "the first place that the window sees": owner_of_the_first,
@@ -342,6 +373,7 @@ GALLERIES = [
         "both ranks have used that number": overwritten,
         "adds its own halos": its_own_halos,
         "what the left neighbour sends on the right side": sides_exchanged,
+        "the edges of its neighbours' own numbers": edges_sent,
         "a halo is no mirror": in_a_mirror,
         "adds what comes back twice": added_twice,
         "should return as many slopes": halos_kept,
@@ -351,6 +383,8 @@ GALLERIES = [
     Gallery("stages_on_tiles", stages_stub, [stages_on_tiles, stages_by_a_list], {
         "stages count from 0": last_stage,
         "is not computed on tiles": one_stage_more,
+        "exactly `share` times": exactly_refused,
+        "made of whole pixels": parts_of_pixels,
         "the corners are needed, too": sides_only,
         "neighbours on all four sides": two_sides,
         "a tile has t * t pixels of its own": pixels_against_a_side,
