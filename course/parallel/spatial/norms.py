@@ -14,7 +14,8 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
                eps=1e-5):  # fmt: skip
     """`batch_norm` by mean and variance over the batch and all places of all ranks.
 
-    Cost in training: two all-reduces of a number a channel, and as much on the way back.
+    Cost in training: two all-reduces of a number a channel, and on the way back as many, and one
+    for the bias.
     Raises ValueError for one value a channel in training, as torch does.
     """
     axes, shape = (0, *range(2, x.ndim)), (1, -1, *[1] * (x.ndim - 2))
@@ -22,14 +23,16 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
     if not training:
         middle, spread = running_mean.view(shape), running_var.view(shape)
     else:
-        count = _count_of_each(x)
-        middle = wide.mean(axes, keepdim=True)
-        spread = (wide - middle).square().mean(axes, keepdim=True)
+        count, middle = _count_of_each(x), wide.mean(axes, keepdim=True)
+    centred = wide - middle
+    if training:
+        spread = centred.square().mean(axes, keepdim=True)
         if running_mean is not None:
             _follow(running_mean, middle, momentum)
             _follow(running_var, spread * (count / (count - 1)), momentum)
-    y = (wide - middle) * (spread + eps).rsqrt()
-    return _scaled(y, weight, bias).to(x.dtype)
+    scale = (spread + eps).rsqrt()
+    y = centred * (scale if weight is None else scale * weight.view(shape))
+    return (y if bias is None else y + bias.view(shape)).to(x.dtype)
 
 
 def _count_of_each(x):
@@ -39,12 +42,6 @@ def _count_of_each(x):
         raise ValueError(f"rank {x.comm.rank}: a norm in training has more than one value a "
                          f"channel: not so in the shape {tuple(x.shape)}")  # fmt: skip
     return count
-
-
-def _scaled(y, weight, bias):
-    shape = (1, -1, *[1] * (y.ndim - 2))
-    y = y if weight is None else y * weight.view(shape)
-    return y if bias is None else y + bias.view(shape)
 
 
 def _follow(running, now, momentum):
@@ -69,11 +66,11 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     the batch is not cut.  Cost: as `batch_norm`."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     grouped = wide.unflatten(1, (num_groups, -1))
-    axes = tuple(range(2, grouped.ndim))
-    middle = grouped.mean(axes, keepdim=True)
-    spread = (grouped - middle).square().mean(axes, keepdim=True)
-    y = ((grouped - middle) * (spread + eps).rsqrt()).flatten(1, 2)
-    return _scaled(y, weight, bias).to(x.dtype)
+    axes, shape = tuple(range(2, grouped.ndim)), (1, num_groups, -1, *[1] * (x.ndim - 2))
+    centred = grouped - grouped.mean(axes, keepdim=True)
+    scale = (centred.square().mean(axes, keepdim=True) + eps).rsqrt()
+    y = centred * (scale if weight is None else scale * weight.view(shape))
+    return (y if bias is None else y + bias.view(shape)).flatten(1, 2).to(x.dtype)
 
 
 @implements(functional.linear)

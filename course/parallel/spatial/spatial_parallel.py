@@ -9,6 +9,7 @@ Parallelism» (the idea).
 """
 
 import copy
+import math
 
 from torch import nn
 
@@ -42,6 +43,10 @@ class SpatialParallel(nn.Module):
     def __init__(self, module, comm, grid):
         super().__init__()
         evenly(grid, grid)  # numbers of parts
+        if comm.size % math.prod(grid):  # a batch that is cut as well needs the tiles many times
+            raise ValueError(f"rank {comm.rank}: the grid {' x '.join(map(str, grid))} has "
+                             f"{math.prod(grid)} tiles, and {comm.size} ranks are no multiple of "
+                             "that")  # fmt: skip
         for name, layer in module.named_modules():
             _check_layer(name, layer)
         self.module, self.comm, self.grid = module, comm, tuple(grid)

@@ -151,11 +151,13 @@ def _in_parts(view, local, pending, compute):
     done = compute(view.cut_out(local, view.mine, inner), inner) if inner.size else None
     region, holds = pending.wait(), view.sees(box)
 
-    def border(slab):
-        return compute(view.cut_out(region, holds, slab), slab)
+    def border(
+        slab,
+    ):  # a slab of its own: a view of the region would keep all of it for the way back
+        return compute(view.cut_out(region, holds, slab).clone(), slab)
 
     if done is None:
-        return border(box)
+        return compute(view.cut_out(region, holds, box), box)
     if inner == box:  # what this rank has not asked for, others may have
         return _Tied.apply(done, region)
     return _framed(done, inner, box, border, view.front)
@@ -167,13 +169,14 @@ class _Tied(Function):
 
     @staticmethod
     def forward(ctx, answers, region):
-        ctx.save_for_backward(region)
+        ctx.shape = region.shape
+        ctx.save_for_backward(region.new_empty(0))  # where checkpoints compute again
         return answers.data  # the same memory, and no view: a relu may be in place
 
     @staticmethod
     def backward(ctx, slope):
-        (region,) = ctx.saved_tensors
-        return slope, torch.zeros_like(region)
+        (like,) = ctx.saved_tensors
+        return slope, like.new_zeros(ctx.shape)
 
 
 def _framed(done, inner, box, border, front):

@@ -13,6 +13,7 @@ from course.parallel.array import DistributedArray, part
 from course.parallel.spatial.norms import local_batch_norm
 from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
+from tests.parallel.spatial.test_windows import kept
 
 LAYERS = {
     "batch": lambda: nn.BatchNorm2d(4, momentum=0.3),
@@ -103,3 +104,17 @@ def test_one_value_a_channel_is_refused():
     sentence = r"a norm in training has more than one value a channel: not so in .*\(1, 3, 1, 1\)"
     with pytest.raises(RankError, match=sentence):
         run(alone, 2, on=simulated(one_switch(2, FREE, NDR)))
+
+
+def kept_of_norms(comm):
+    x = part(comm, drawn(2, 4, 8 * comm.size, 8), (1, 1, comm.size, 1)).clone()
+    x.local.requires_grad_()
+    layers = nn.BatchNorm2d(4).double(), nn.GroupNorm(2, 4).double()
+    return [kept(lambda layer=layer: layer(x).local) for layer in layers]
+
+
+def test_a_norm_keeps_one_block_as_large_as_its_tile():
+    """As torch's own does; what is kept for each channel or group beside it is small."""
+    tile = 8 * 2 * 4 * 8 * 8
+    assert all(tile <= each < 1.5 * tile for both in run(kept_of_norms, 2, timeout=20)
+               for each in both)  # fmt: skip

@@ -88,7 +88,8 @@ def wrong(comm, how):
     {
         "layer": lambda: SpatialParallel(nn.Sequential(nn.Conv2d(1, 1, 3), nn.LSTM(3, 3)), comm,
                                          (2, 1)),
-        "grid": lambda: SpatialParallel(UNet().double(), comm, (2, 2))(drawn(1, 3, 8, 8)),
+        "grid": lambda: SpatialParallel(UNet(), comm, (2, 2)),
+        "ranks": lambda: SpatialParallel(UNet().double(), comm, (1, 1))(drawn(1, 3, 8, 8)),
         "parts": lambda: SpatialParallel(UNet(), comm, (0, 2)),
         "axes": lambda: SpatialParallel(UNet().double(), comm, (2, 1))(drawn(3, 8, 8)),
         "softmax": lambda: SpatialParallel(nn.Softmax(2), comm, (2, 1))(drawn(1, 3, 8, 8)),
@@ -99,7 +100,8 @@ def wrong(comm, how):
 
 @pytest.mark.parametrize("how, sentence", [
     ("layer", "1 is a LSTM, which does not work on tiles of an image"),
-    ("grid", "rank 0: the grid 1 x 1 x 2 x 2 has 4 parts, and there are 2 ranks"),
+    ("grid", "rank 0: the grid 2 x 2 has 4 tiles, and 2 ranks are no multiple of that"),
+    ("ranks", "rank 0: the grid 1 x 1 x 1 x 1 has 1 parts, and there are 2 ranks"),
     ("parts", "an axis is cut into at least 1 part, not 0"),
     ("axes", r"rank 0: images for the grid \(2, 1\) have 4 axes, not the shape \(3, 8, 8\)"),
     ("softmax", "rank 0: axis 2 of 1 x 3 x 8 x 8 cut 1 x 1 x 2 x 1 is cut, and a softmax goes"),

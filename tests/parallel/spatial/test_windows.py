@@ -131,3 +131,30 @@ def test_an_image_without_a_batch_is_refused():
     sentence = r"rank \d: 2 axes of windows are behind those of batch and channels: not so in the "
     with pytest.raises(RankError, match=sentence):
         run(refused, 2, on=simulated(one_switch(2, FREE, NDR)))
+
+
+def kept(function):
+    """Bytes that autograd keeps of what `function` computes, each block of memory once."""
+    blocks = {}
+
+    def note(tensor):
+        blocks[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        out = function()  # held, or its blocks would be another's
+    return sum(blocks.values()) * bool(out.requires_grad)
+
+
+def kept_of_a_layer(comm):
+    x = part(comm, drawn(1, 2, 64 * comm.size, 32), (1, 1, comm.size, 1)).clone()
+    x.local.requires_grad_()
+    weight = drawn(2, 2, 3, 3).requires_grad_()
+    return kept(lambda: functional.conv2d(x, weight, padding=1).local)
+
+
+def test_a_layer_keeps_its_tile_and_slabs_at_the_border_and_no_copy_of_the_tile():
+    """Once the slabs were views of the whole region, which was kept beside the tile."""
+    maps, tile, sides, ends = 2, 64 * 32, 2 * 66 * 3, 2 * 3 * 34
+    most = 8 * maps * (tile + sides + ends + 2 * 3 * 3)
+    assert all(0 < each <= most for each in run(kept_of_a_layer, 3, timeout=20))
