@@ -216,13 +216,13 @@ def check_tokens_to_hide(answer):
         right / (RANKS - 1): "a rank receives all parts but its own: 63 of 64.",
         RANKS * right: "that is the batch of all ranks together: one rank's was asked for.",
         right / 1000: "400 Tflop/s are 400 000 Gflop/s.",
-        1 / right: "the other way round: tokens, flop a second over bytes a second.",
+        1 / right: "the other way round: flop a second, times seconds a byte.",
     }
     for slip, sentence in slips.items():
         if abs(got / slip - 1) < 0.02:
             raise Wrong(sentence)
     if abs(got / right - 1) > 0.02:
-        raise Wrong("that is another number: put 2 b n / F and 2 n (p - 1) / (p B) equal, for n "
+        raise Wrong("that is another number: put 2 b n / F and 2 n beta (p - 1) / p equal, for n "
                     "weights.")  # fmt: skip
     return f"400e12 / 50e9 x 63 / 64 = {right:,.0f} tokens; the size of the layer has cancelled."
 
@@ -390,9 +390,9 @@ EXERCISES = [
         (
             "a layer of n weights takes 2 b n flop for b tokens.",
             "of its 2 n bytes, 63 / 64 have to come.",
-            "2 b n / F = 2 n (p - 1) / (p B), and n cancels.",
+            "2 b n / F = 2 n beta (p - 1) / p, and n cancels; beta is 1 / 50e9 seconds a byte.",
         ),
-        "b = F (p - 1) / (B p) = 400e12 / 50e9 x 63 / 64 = 7,875 tokens.",
+        "b = F beta (p - 1) / p = 400e12 / 50e9 x 63 / 64 = 7,875 tokens.",
     ),
     Exercise(
         "gradients_of_shards",
