@@ -25,7 +25,8 @@ def draw(rows, title, x, *, marks=None, axes=None):
                     left + size / 2, row, name, ha="center", va="center", fontsize=9, bbox=over
                 )
             left += size
-        axes.text(left, row, f" {left:.3g}", va="center", fontsize=10)
+        total = f" {left:,.0f}" if left >= 100 else f" {left:.3g}"
+        axes.text(left, row, total, va="center", fontsize=10)
     for name, at in (marks or {}).items():
         axes.axvline(at, color="0.3", linestyle=(0, (1, 2)), linewidth=1.5)
         axes.annotate(name, (at, 1), (4, -11), xycoords=("data", "axes fraction"), fontsize=9,

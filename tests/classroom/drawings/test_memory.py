@@ -42,6 +42,11 @@ def test_totals_stand_at_the_ends_and_names_on_parts_with_room():
     assert texts == ["weights", "gradients", "optimizer", "16", "optimizer", "4"]
 
 
+def test_a_large_total_has_all_its_digits():
+    axes = memory.draw({"stage 0": {"weights": 1120.4}}, "title", "GB")
+    assert [text.get_text().strip() for text in axes.texts] == ["weights", "1,120"]
+
+
 def test_a_mark_is_in_the_picture_with_its_name():
     axes = memory.draw(ROWS, "Stage 3 fits", "GB a rank", marks={"a card": 80})
     assert axes.get_xlim()[1] > 80 and "a card" in [text.get_text() for text in axes.texts]
