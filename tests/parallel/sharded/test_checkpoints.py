@@ -86,6 +86,45 @@ def test_one_process_goes_on_with_a_whole_state():
         torch.testing.assert_close(value, uninterrupted("adam")[name], rtol=1e-12, atol=1e-12)
 
 
+def taken_back(comm):
+    """The rate and the momenta of an optimizer that was given the state of before its first step"""
+    net = Sharded(torch.nn.Linear(3, 2), comm, stage=2)
+    optimizer = net.optimizer(torch.optim.SGD, lr=0.5, momentum=0.9)
+    fresh = sharded_state(net, optimizer)
+    net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.1
+    load_sharded(net, [fresh], optimizer)
+    return optimizer.param_groups[0]["lr"], len(optimizer.state)
+
+
+def test_settings_are_the_saved_ones_and_what_was_not_saved_is_gone():
+    assert run(taken_back, 1) == [(0.5, 0)]
+
+
+def with_a_buffer(comm, number):
+    module = torch.nn.Linear(2, 2)
+    module.register_buffer("seen", torch.zeros(()))
+    net = Sharded(module, comm)
+    module.seen.fill_(number)
+    return net
+
+
+def saves_a_buffer(comm):
+    return packed(sharded_state(with_a_buffer(comm, 5.0 + comm.rank)))
+
+
+def loads_a_buffer(comm, saved):
+    net = with_a_buffer(comm, 0.0)
+    load_sharded(net, [unpacked(one) for one in saved])
+    return net.module.seen.item()
+
+
+def test_every_rank_has_a_buffer_of_its_own_again():
+    """More ranks than were saved take those of the first ones."""
+    assert run(loads_a_buffer, 3, run(saves_a_buffer, 2)) == [5.0, 6.0, 5.0]
+
+
 def refusals(comm):
     net = Sharded(torch.nn.Linear(3, 2), comm, stage=2)
     optimizer, said = net.optimizer(torch.optim.SGD, lr=0.1), []

@@ -39,6 +39,23 @@ def test_those_that_cannot_step_there_are_refused_in_their_words(kind):
         require_elementwise(kind)
 
 
+class NormsLater(optim.SGD):
+    """Element-wise in its first two steps; from then on the rate is by the norm of each tensor."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        for p in (p for group in self.param_groups for p in group["params"]):
+            p.grad *= p.detach().norm() if self.steps > 2 else 1
+        return super().step(closure)
+
+
+def test_one_that_begins_element_wise_is_tried_for_longer():
+    with pytest.raises(ValueError, match="needs whole tensors"):
+        require_elementwise(functools.partial(NormsLater, lr=0.1))
+
+
 def test_to_try_one_draws_no_random_numbers():
     torch.manual_seed(3)
     expected = torch.rand(2)

@@ -56,6 +56,30 @@ def test_the_next_unit_is_on_its_way_while_one_computes():
     assert run(seen_in_a_step, 2) == [(forward + back, ([], []), order)] * 2
 
 
+class Path(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
+
+    def forward(self, x, way):
+        for number in way:
+            x = self.parts[number](x)
+        return x
+
+
+def seen_at_the_end_of_a_shorter_way(comm):
+    net, told = Sharded(Path(), comm), []
+    for way in (0, 1, 2), (0, 2):
+        hook = net.module.parts[2].register_forward_pre_hook(lambda *_: told.append(states(net)))
+        net(torch.ones(1, 2), way).sum().backward()
+        hook.remove()
+    return told[-1]
+
+
+def test_a_unit_that_was_expected_and_is_passed_by_is_freed():
+    assert run(seen_at_the_end_of_a_shorter_way, 2) == [(["parts.2"], [])] * 2
+
+
 def step_s(comm, stage):
     """Seconds of the third step of equal layers without memory, each of 4 MB."""
     net = Sharded(net_of(1000, device=comm.device), comm, stage=stage)

@@ -293,6 +293,24 @@ def test_ranks_that_call_other_layers_are_told(checked):
         run(goes_its_own_way, 2, checked=checked)
 
 
+def clipped_at(comm, norms):
+    """By how much each of `norms` as the largest one scales this rank's gradients."""
+    net, factors = Sharded(nn.Linear(2, 2), comm, stage=2), []
+    for most in norms:
+        net.zero_grad()
+        net(torch.ones(1, 2)).sum().backward()
+        before = [shard.grad.clone() for shard in net.shards.values() if len(shard)]
+        net.clip_grad_norm_(most)
+        after = [shard.grad for shard in net.shards.values() if len(shard)]
+        factors.append(round((after[0] / before[0]).mean().item(), 4))
+    return factors
+
+
+def test_a_gradient_that_is_short_enough_stays_as_it_is():
+    """The norm is the square root of 6: four weights and two biases have 1."""
+    assert run(clipped_at, 2, [100.0, 6**0.5 / 2]) == [[1.0, 0.5]] * 2
+
+
 def groups(comm):
     net = Sharded(programs.Net(), comm, stage=2)
     optimizer = net.optimizer(
