@@ -82,8 +82,20 @@ def check_rows(where, got, everyones, rank, turn):
         raise Wrong(f"{where} should return rows, not {got!r:.40}.")
     if close(got, right):
         return
+    for value, sentence in slips_of_rows(everyones, parts, rank, turn):
+        if close(got, value):
+            raise Wrong(f"{where} {sentence}")
+    if got.shape == right.shape and close(got.sort(0).values, right.sort(0).values):
+        raise Wrong(f"{where} has the right rows in another order: rank 0's come first.")
+    raise Wrong(f"{where} has {list(got.shape)} other numbers: x.tensor_split(comm.size)[turn] of "
+                "every rank was asked for.")  # fmt: skip
+
+
+def slips_of_rows(everyones, parts, rank, turn):
+    """(value, sentence) of what a mistake would have given."""
+    p = len(everyones)
     own_numbers = torch.cat([x.tensor_split(p)[r] for r, x in enumerate(everyones)])
-    slips = (
+    return (
         (torch.cat(everyones), "shows all rows at once: that is scheme (a)."),
         (everyones[turn], "shows the rows of one rank alone: that is scheme (b)."),
         (parts[rank], "has only its own rows: nobody has shown it the others'."),
@@ -92,13 +104,6 @@ def check_rows(where, got, everyones, rank, turn):
         (sum(parts), "adds rows up: put those of all ranks one below the other."),
         (torch.stack(parts), "has a stack of the ranks' rows: they belong one below the other."),
     )  # fmt: skip
-    for value, sentence in slips:
-        if close(got, value):
-            raise Wrong(f"{where} {sentence}")
-    if got.shape == right.shape and close(got.sort(0).values, right.sort(0).values):
-        raise Wrong(f"{where} has the right rows in another order: rank 0's come first.")
-    raise Wrong(f"{where} has {list(got.shape)} other numbers: x.tensor_split(comm.size)[turn] of "
-                "every rank was asked for.")  # fmt: skip
 
 
 def check_sent(where, sent, enough):
@@ -228,10 +233,13 @@ def clip_gradients_with_the_bug(comm, cut, whole, largest):
 
 
 def gradients_to_clip():
-    """Two that will be cut along their first axis, and one that all ranks have alike."""
+    """Two that will be cut along their first axis, and one that all ranks have alike; rank 0's
+    parts have the smallest norm, so that it is not the largest by chance."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(*shape, generator=generator, dtype=torch.float64)
-            for shape in ((70, 30), (55,), (400,))]  # fmt: skip
+    drawn = [torch.randn(*shape, generator=generator, dtype=torch.float64)
+             for shape in ((70, 30), (55,), (400,))]  # fmt: skip
+    drawn[0] *= torch.linspace(0.5, 1.5, 70, dtype=torch.float64)[:, None]
+    return drawn
 
 
 def use_clip(comm, answer, largest):
@@ -263,8 +271,19 @@ def check_norm(where, ranks, rank, got):
     parts = [sum(float(each.tensor_split(ranks)[r].square().sum()) for each in cut)
              for r in range(ranks)]  # fmt: skip
     alike, every = float(whole.square().sum()), sum(parts)
-    own = [math.sqrt(part + alike) for part in parts]
-    slips = (
+    if close(got, math.sqrt(every + alike)):
+        return
+    for value, sentence in slips_of_norm(parts, alike, rank):
+        if close(got, value):
+            raise Wrong(f"{where} has {sentence}")
+    raise Wrong(f"{where} has the norm {got:.2f}: which squares are summed over ranks, and which "
+                "does every rank have already?")  # fmt: skip
+
+
+def slips_of_norm(parts, alike, rank):
+    """(value, sentence) of what a mistake would have given; `parts` and `alike` are squares."""
+    ranks, every, own = len(parts), sum(parts), [math.sqrt(part + alike) for part in parts]
+    return (
         (own[rank], f"its own norm, {own[rank]:.2f}, where that of the whole gradient is "
          f"{math.sqrt(every + alike):.2f}: each rank scales by another factor, and what all have "
          "alike is not alike any more."),
@@ -277,13 +296,6 @@ def check_norm(where, ranks, rank, got):
          "a mean over ranks: the parts of a vector are no samples, and their squares are summed."),
         (every + alike, "the square of the norm: take the root."),
     )  # fmt: skip
-    if close(got, math.sqrt(every + alike)):
-        return
-    for value, sentence in slips:
-        if close(got, value):
-            raise Wrong(f"{where} has {sentence}")
-    raise Wrong(f"{where} has the norm {got:.2f}: which squares are summed over ranks, and which "
-                "does every rank have already?")  # fmt: skip
 
 
 def check_scaled(where, ranks, rank, mine, alike, largest):
