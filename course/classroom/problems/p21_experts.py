@@ -152,6 +152,14 @@ def said_by(owner: int, rows):
     return torch.tanh(rows @ normal(WIDTH, WIDTH, seed=100 + owner))
 
 
+def asked(x, chosen, ranks: int):
+    """What the expert on rank chosen[i] says of x[i], of each token."""
+    said = torch.zeros_like(x)
+    for owner in range(ranks):
+        said[chosen == owner] = said_by(owner, x[chosen == owner])
+    return said
+
+
 def use_experts(comm, answer, shares):
     """The answer's y, the right one, those of some slips, the rows that this rank's expert has
     seen, and the bytes that the rank has sent."""
@@ -163,11 +171,12 @@ def use_experts(comm, answer, shares):
         return said_by(comm.rank, rows)
 
     got = answer(comm, x.clone(), chosen.clone(), weights.clone(), expert)
-    sent, said = comm.meter.sent_bytes - before, torch.zeros_like(x)
-    for owner in range(comm.size):
-        said[chosen == owner] = said_by(owner, x[chosen == owner])
-    right = weights[:, None] * said
-    slips = said, weights[:, None] * said_by(comm.rank, x), right[order], right[order][order]
+    sent, said = comm.meter.sent_bytes - before, asked(x, chosen, comm.size)
+    right, unsorted = (
+        weights[:, None] * each for each in (said, asked(x, chosen[order], comm.size))
+    )
+    own = weights[:, None] * said_by(comm.rank, x)
+    slips = said, own, right[order], right[order][order], unsorted
     return got, right, slips, sum(seen), sent
 
 
@@ -190,7 +199,7 @@ def check_ask_experts(answer):
     return "each expert sees its own tokens and no other, also where a rank or expert has none."
 
 
-def check_answers(where, got, right, said, own, sorted_once, sorted_twice):
+def check_answers(where, got, right, said, own, sorted_once, sorted_twice, unsorted):
     if not isinstance(got, torch.Tensor) or got.shape != right.shape:
         raise Wrong(f"{where} should return y {list(right.shape)}, a row for each of its tokens.")
     if close(got, right):
@@ -202,6 +211,8 @@ def check_answers(where, got, right, said, own, sorted_once, sorted_twice):
                       "place of its token."),
         (sorted_twice, "has sorted what was sorted: back[order] does it once more, and "
                        "y[order] = back undoes it."),
+        (unsorted, "has cut x into parts as it is: sort its tokens first by the expert that they "
+                   "have chosen."),
     ):  # fmt: skip
         if close(got, slip):
             raise Wrong(f"{where} {sentence}")

@@ -140,6 +140,11 @@ def answers_in_order(comm, x, chosen, weights, expert):
     return order, back
 
 
+def never_sorted(comm, x, chosen, weights, expert):
+    in_place = chosen.sort().values  # as if the tokens lay in the order of their experts
+    return ask_experts(comm, x, in_place, weights, expert)
+
+
 def weights_missing(comm, x, chosen, weights, expert):
     order, back = answers_in_order(comm, x, chosen, weights, expert)
     return torch.empty_like(x).index_copy(0, order, back)
@@ -286,6 +291,7 @@ GALLERIES = [
         "has asked its own expert alone": own_expert_only,
         "in the order in which tokens were sent": never_put_back,
         "has sorted what was sorted": sorted_once_more,
+        "sort its tokens first": never_sorted,
         "whose answer is in which row": weights_of_other_tokens,
         "but its expert sees 8 tokens": all_tokens_to_all,
         "tokens to the experts they have chosen and answers back": all_tokens_travel,
