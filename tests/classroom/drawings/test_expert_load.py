@@ -1,0 +1,59 @@
+"""Loads of experts: every bar is the plan's, dropped tokens stand on top, levels are named."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from course.classroom.drawings import expert_load
+from course.parallel.experts.dispatch import dispatch_plan
+
+ASKED = [[3, 0, 2], [1, 0, 4]]
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def bars(axes):
+    """{label: [(from, to) of each expert]}"""
+    return {group.get_label(): [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in group]
+            for group in axes.containers}  # fmt: skip
+
+
+def test_tokens_are_stacked_by_rank_and_dropped_ones_stand_on_top():
+    axes = expert_load.draw(dispatch_plan(ASKED, capacity=3), "Load", capacity=3)
+    assert bars(axes) == {
+        "from rank 0": [(0, 3), (0, 0), (0, 2)],
+        "from rank 1": [(3, 3), (0, 0), (2, 3)],
+        "dropped": [(3, 4), (0, 0), (3, 6)],
+    }
+    texts = [text.get_text() for text in axes.texts]
+    assert texts[:5] == ["3", "0", "3", "even share", "capacity"]
+
+
+def test_levels_stand_where_they_are_and_an_expert_above_its_rank():
+    axes = expert_load.draw(dispatch_plan(ASKED), "Load")
+    level, border = axes.lines
+    assert level.get_ydata()[0] == pytest.approx(10 / 3) and border.get_xdata()[0] == 1.5
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2"]
+    owners = {
+        text.get_text(): text.get_position()[0]
+        for text in axes.texts
+        if text.get_text()[:4] == "rank"
+    }
+    assert owners == {"rank 0": 0.5, "rank 1": 2}
+    assert axes.get_ylabel() == "tokens" and axes.get_title(loc="left") == "Load"
+
+
+def test_ranks_differ_without_colour():
+    axes = expert_load.draw(dispatch_plan([[1, 2]] * 4), "Load")
+    assert len({group[0].get_hatch() for group in axes.containers[:4]}) == 4
+
+
+def test_names_of_equal_levels_do_not_meet():
+    axes = expert_load.draw(dispatch_plan([[2, 2]]), "Load", capacity=2)
+    above = {text.get_text(): text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}
+    assert above["capacity"] - above["even share"] >= 12
