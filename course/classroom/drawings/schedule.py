@@ -1,0 +1,75 @@
+"""Draw who does what when in a pipeline: a lane for each rank, a bar for each of its steps."""
+
+from matplotlib.patches import Patch
+
+from course.classroom.figures import COLOURS, named, panels
+from course.parallel.pipeline.step import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+
+KINDS = {
+    FORWARD: ("F: forward", COLOURS[0], ""),
+    BACKWARD: ("B: backward", COLOURS[1], "///"),
+    INPUT_GRADIENT: ("I: gradient of its input", COLOURS[2], "\\\\\\"),
+    WEIGHT_GRADIENT: ("W: gradient of its weights", COLOURS[3], "xxx"),
+}
+IDLE = "0.9"
+WIDTH, LANE, LETTER = 10.4, 0.46, 0.095  # inches: of the figure, of a lane, of a letter
+BARS = 0.72  # the share of the figure's width that is for bars
+
+
+def draw(timing, title, x="time (forwards of one stage)", *, unit_s=1.0, axes=None):
+    """Every step of a Timing as a bar with its kind and its micro-batch, in units of `unit_s` from
+    the first step's start; with the stage before them where a rank has several.
+
+    Where a bar is too narrow it has the micro-batch alone, or nothing; kinds have their hatches,
+    and grey is idle time.  Returns the axes.
+    """
+    axes = axes or panels(1, width=WIDTH, height=1.3 + LANE * len(timing.rows))[0]
+    end = timing.seconds / unit_s
+    letter = LETTER / (BARS * axes.figure.get_figwidth()) * end
+    begin = min(row[0].start for row in timing.rows if row)
+    for rank, row in enumerate(timing.rows):
+        axes.barh(rank, end, 0.78, color=IDLE, zorder=0)
+        several = len({span.step.stage for span in row}) > 1
+        for step, *times in row:
+            start, stop = ((time - begin) / unit_s for time in times)
+            _bar(axes, rank, step.kind, start, stop)
+            _write(axes, rank, _text(step, several, (stop - start) / letter), start, stop, step)
+    axes.set(xlim=(0, end * 1.005), yticks=range(len(timing.rows)))
+    axes.set_yticklabels([f"rank {rank}" for rank in range(len(timing.rows))])
+    named(axes, title, x, "").invert_yaxis()
+    return _with_keys(axes, {span.step.kind for row in timing.rows for span in row})
+
+
+def refusal(sentence):
+    """The axes of an empty picture that says why there is none."""
+    axes = named(panels(1, width=WIDTH, height=0.8)[0], sentence, "", "")
+    axes.set_axis_off()
+    return axes
+
+
+def _bar(axes, rank, kind, start, stop):
+    _, colour, hatch = KINDS[kind]
+    looks = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.7}
+    axes.barh(rank, stop - start, 0.78, start, **looks)
+
+
+def _text(step, several, letters) -> str:
+    """What there is room for on a bar that is so many letters wide."""
+    texts = [str(step)] if several else []
+    texts += [f"{step.kind}{step.micro_batch}", str(step.micro_batch), ""]
+    return next(text for text in texts if len(text) < letters or not text)
+
+
+def _write(axes, rank, text, start, stop, step):
+    under = {"facecolor": KINDS[step.kind][1], "edgecolor": "none", "pad": 0.6}
+    looks = {"ha": "center", "va": "center", "fontsize": 8, "color": "white", "bbox": under}
+    if text:
+        axes.text((start + stop) / 2, rank, text, **looks)
+
+
+def _with_keys(axes, kinds):
+    keys = [Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
+            for kind, (name, colour, hatch) in KINDS.items() if kind in kinds]  # fmt: skip
+    keys.append(Patch(facecolor=IDLE, label="idle"))
+    axes.legend(handles=keys, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return axes
