@@ -7,9 +7,9 @@ from course.parallel.pipeline.step import BACKWARD, FORWARD, INPUT_GRADIENT, WEI
 
 KINDS = {
     FORWARD: ("F: forward", COLOURS[0], ""),
-    BACKWARD: ("B: backward", COLOURS[1], "///"),
-    INPUT_GRADIENT: ("I: gradient of its input", COLOURS[2], "\\\\\\"),
-    WEIGHT_GRADIENT: ("W: gradient of its weights", COLOURS[3], "xxx"),
+    BACKWARD: ("B: backward", COLOURS[1], "//"),
+    INPUT_GRADIENT: ("I: gradient of its input", COLOURS[2], "\\\\"),
+    WEIGHT_GRADIENT: ("W: gradient of its weights", COLOURS[3], "xx"),
 }
 IDLE = "0.9"
 WIDTH, LANE, LETTER = 10.4, 0.46, 0.095  # inches: of the figure, of a lane, of a letter
@@ -20,8 +20,8 @@ def draw(timing, title, x="time (forwards of one stage)", *, unit_s=1.0, axes=No
     """Every step of a Timing as a bar with its kind and its micro-batch, in units of `unit_s` from
     the first step's start; with the stage before them where a rank has several.
 
-    Where a bar is too narrow it has the micro-batch alone, or nothing; kinds have their hatches,
-    and grey is idle time.  Returns the axes.
+    Where a bar is too narrow it has the micro-batch alone, or nothing; kinds have their hatches, a
+    rank's later stages are paler, and grey is idle time.  Returns the axes.
     """
     axes = axes or panels(1, width=WIDTH, height=1.3 + LANE * len(timing.rows))[0]
     end = timing.seconds / unit_s
@@ -29,11 +29,12 @@ def draw(timing, title, x="time (forwards of one stage)", *, unit_s=1.0, axes=No
     begin = min(row[0].start for row in timing.rows if row)
     for rank, row in enumerate(timing.rows):
         axes.barh(rank, end, 0.78, color=IDLE, zorder=0)
-        several = len({span.step.stage for span in row}) > 1
+        stages = sorted({span.step.stage for span in row})
         for step, *times in row:
             start, stop = ((time - begin) / unit_s for time in times)
-            _bar(axes, rank, step.kind, start, stop)
-            _write(axes, rank, _text(step, several, (stop - start) / letter), start, stop, step)
+            _bar(axes, rank, step.kind, start, stop, alpha=0.6 ** stages.index(step.stage))
+            text = _text(step, len(stages) > 1, (stop - start) / letter)
+            _write(axes, rank, (start + stop) / 2, text)
     axes.set(xlim=(0, end * 1.005), yticks=range(len(timing.rows)))
     axes.set_yticklabels([f"rank {rank}" for rank in range(len(timing.rows))])
     named(axes, title, x, "").invert_yaxis()
@@ -47,10 +48,10 @@ def refusal(sentence):
     return axes
 
 
-def _bar(axes, rank, kind, start, stop):
+def _bar(axes, rank, kind, start, stop, alpha):
     _, colour, hatch = KINDS[kind]
     looks = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.7}
-    axes.barh(rank, stop - start, 0.78, start, **looks)
+    axes.barh(rank, stop - start, 0.78, start, alpha=alpha, **looks)
 
 
 def _text(step, several, letters) -> str:
@@ -60,11 +61,10 @@ def _text(step, several, letters) -> str:
     return next(text for text in texts if len(text) < letters or not text)
 
 
-def _write(axes, rank, text, start, stop, step):
-    under = {"facecolor": KINDS[step.kind][1], "edgecolor": "none", "pad": 0.6}
-    looks = {"ha": "center", "va": "center", "fontsize": 8, "color": "white", "bbox": under}
+def _write(axes, rank, middle, text):
+    under = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}
     if text:
-        axes.text((start + stop) / 2, rank, text, **looks)
+        axes.text(middle, rank, text, ha="center", va="center", fontsize=8, bbox=under)
 
 
 def _with_keys(axes, kinds):

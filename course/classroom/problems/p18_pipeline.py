@@ -313,7 +313,7 @@ def check_shares(where, done, count):
     enough = -(-count // len(done))
     for rank, layers in enumerate(done):
         if len(layers) > enough:
-            raise Wrong(f"{where}: the value is right, but rank {rank} does {len(layers)} layers "
+            raise Wrong(f"{where}: rank {rank} does {len(layers)} layers "
                         f"where {enough} are enough, and all others wait for it.")  # fmt: skip
 
 

@@ -54,6 +54,9 @@ def test_bars_say_their_kind_and_micro_batch():
 def test_they_say_their_stage_where_a_rank_has_several():
     axes = schedule.draw(simulate(interleaved(2, 2, 2)), "interleaved")
     assert texts(axes, 1)[:2] == ["1F0", "1F1"] and "3B1" in texts(axes, 1)
+    shades = [bar.get_alpha() for bar in axes.patches if bar.get_y() > 0 and bar.get_alpha()]
+    stages = [span.step.stage for span in simulate(interleaved(2, 2, 2)).rows[1]]
+    assert shades == [{1: 1.0, 3: 0.6}[stage] for stage in stages]
 
 
 def test_narrow_bars_have_the_number_alone_or_nothing():
