@@ -12,17 +12,16 @@ In b and c the next round's activities, and the last one's slopes, travel while 
 Source: Krizhevsky 2014, «One weird trick for parallelizing convolutional neural networks».
 """
 
-import itertools
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from course.collectives import all_gather, broadcast, cost, reduce, reduce_scatter
 from course.parallel.array.layout import even_cuts
+from course.parallel.tensor.cut import lengths
+from course.parallel.tensor.sequence import Gathered
 
 SCHEMES = {
     "a": lambda rows: [[(0, n) for n in rows]],
@@ -94,7 +93,7 @@ def weird_trick_cost(scheme, rows, row_bytes, label_bytes, outputs, element_byte
         seen = [stop - start for start, stop in shares]
         for nbytes in row_bytes, label_bytes:
             whole = whole.then(_travel_cost(seen, nbytes, cost.broadcast, cost.all_gather))
-        cuts = [[b - a for a, b in itertools.pairwise(even_cuts(n, p))] for n in outputs]
+        cuts = [lengths(even_cuts(n, p)) for n in outputs]
         parts = [[n * sum(seen) * element_bytes for n in own] for own in cuts]
         for own in parts:
             whole = whole.then(cost.all_gather(own))
@@ -117,36 +116,23 @@ class CutLinear(nn.Module):
     def __init__(self, comm, layer, *, last=False):
         super().__init__()
         self.comm, self.last = comm, last
-        self.widths = [
-            b - a for a, b in itertools.pairwise(even_cuts(layer.out_features, comm.size))
-        ]
-        own = slice(*even_cuts(layer.out_features, comm.size)[comm.rank : comm.rank + 2])
+        self.cuts = even_cuts(layer.out_features, comm.size)
+        own = slice(*self.cuts[comm.rank : comm.rank + 2])
         self.weight = nn.Parameter(layer.weight.detach()[own].clone())
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[own].clone())
 
     def forward(self, x):
-        return Gathered.apply(linear(x, self.weight, self.bias), self.comm, self.widths, self.last)
+        collect = Shown if self.last else Gathered
+        return collect.apply(linear(x, self.weight, self.bias), self.comm, self.cuts, 1)
 
 
-class Gathered(Function):
-    """Columns of all ranks side by side; back, their slopes added up, or one's own cut out."""
-
-    @staticmethod
-    def forward(ctx, own, comm, widths, last):
-        ctx.comm, ctx.widths, ctx.last = comm, widths, last
-        outs = [own.new_empty(len(own), width) for width in widths]
-        all_gather(comm, outs, own.contiguous())
-        return torch.cat(outs, dim=1)
+class Shown(Gathered):
+    """The parts of all ranks as one, used alike on all: back, one's own is cut out of the slope."""
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, slope):
-        parts = [part.contiguous() for part in slope.split(ctx.widths, dim=1)]
-        own = parts[ctx.comm.rank]
-        if not ctx.last:
-            own = torch.empty_like(own)
-            reduce_scatter(ctx.comm, own, parts)
-        return own, None, None, None
+        comm, cuts, axis = ctx.how
+        return slope.split(lengths(cuts), axis)[comm.rank], None, None, None
 
 
 def _show(comm, shares, x, y):

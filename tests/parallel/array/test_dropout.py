@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from course.parallel.array import part
-from course.worlds import run
+from course.worlds import RankError, run
 from tests.parallel.array.test_fetch import drawn
 
 
@@ -25,6 +25,17 @@ def masked(comm):
     found.append(functional.dropout(same, 0.4, training=False) is same)
     found.append(functional.dropout2d(same, 0.0) is same)
     return all(found)
+
+
+def seeded_otherwise(comm):
+    torch.manual_seed(comm.rank)
+    functional.dropout2d(part(comm, drawn(3, 4, 6, 5), (1, 1, comm.size, 1)), 0.4)
+
+
+def test_generators_that_differ_are_told_of():
+    sentence = "dropout takes generators that are seeded alike on all ranks, by torch.manual_seed"
+    with pytest.raises(RankError, match=sentence):
+        run(seeded_otherwise, 2, timeout=5)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -109,7 +109,7 @@ class Killer:
         return falling(*given)
 
 
-@pytest.mark.parametrize("when", range(4))
+@pytest.mark.parametrize("when", range(3))  # of six tasks one of two workers has a third
 def test_a_rank_that_dies_in_any_rung_changes_nothing(tmp_path, when):
     killer = Killer(when)
     killer.mark = str(tmp_path / "died")
