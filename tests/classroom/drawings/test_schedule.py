@@ -65,6 +65,19 @@ def test_narrow_bars_have_the_number_alone_or_nothing():
     assert len(texts(narrower, 0)) < 120 == sum(rank == 0 for rank, *_ in bars(narrower))
 
 
+def test_bars_of_one_kind_are_written_alike_though_one_of_them_is_longer():
+    timing = simulate(gpipe(2, 8))
+    slow, *rows = (list(row) for row in timing.rows)
+    slow[0] = Span(slow[0].step, slow[0].start - 20, slow[0].end)
+    axes = schedule.draw(Timing([slow, *rows]), "a slow start")
+    assert texts(axes, 0) == [*map(str, range(8)), *(f"B{number}" for number in range(8))]
+
+
+def test_numbers_of_two_digits_are_written_where_they_fit():
+    axes = schedule.draw(simulate(gpipe(4, 12)), "GPipe")
+    assert texts(axes, 0)[:12] == [*map(str, range(12))]
+
+
 def test_kinds_differ_without_colour_and_are_named():
     axes = schedule.draw(simulate(zero_bubble(2, 3)), "H1")
     keys = axes.get_legend()
