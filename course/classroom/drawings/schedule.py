@@ -58,9 +58,9 @@ def _bar(axes, rank, kind, start, stop, alpha):
 
 
 def _styles(rows, letter) -> dict:
-    """For each kind, which of its `_texts` its bars begin with: the first for which there is room on
-    a bar of median width, be the numbers long or short, or else the number.  With the stage only
-    where some rank has several; `letter` is in seconds."""
+    """For each kind, which of its `_texts` its bars begin with: the first for which a bar of median
+    width has room, be the numbers long or short, or else the number.  With the stage only where
+    some rank has several; `letter` is in seconds."""
     spans = [span for row in rows for span in row]
     least = 0 if any(len({span.step.stage for span in row}) > 1 for row in rows) else 1
     styles = {}

@@ -200,7 +200,9 @@ def as_schedule(where, rows, micro_batches):
             raise Wrong(f"{where}, rank {rank} does stage {rank} alone, and its row has "
                         f"{strange[0]!r}.")  # fmt: skip
     try:
-        schedule = Schedule([[Step.of(word.strip()) for word in row.split(",")] for row in rows])
+        table = [[Step.of(word.strip()) for word in row.split(",")] for row in rows]
+        check_numbers(where, table, micro_batches)
+        schedule = Schedule(table)
     except ValueError as refused:
         raise Wrong(f"{where}: {refused}.") from None
     if schedule.micro_batches != micro_batches:
@@ -208,6 +210,14 @@ def as_schedule(where, rows, micro_batches):
     if {step.kind for step in schedule.order} != {FORWARD, BACKWARD}:
         raise Wrong("1F1B has whole backwards, B: I and W belong to another schedule.")
     return schedule
+
+
+def check_numbers(where, table, micro_batches):
+    """Raises Wrong for a micro-batch that there is not."""
+    for rank, row in enumerate(table):
+        if beyond := [step for step in row if step.micro_batch >= micro_batches]:
+            raise Wrong(f"{where}, rank {rank} does {beyond[0]}, and the {micro_batches} "
+                        f"micro-batches are 0 to {micro_batches - 1}.")  # fmt: skip
 
 
 def check_price(where, got, least):

@@ -151,6 +151,17 @@ def one_micro_batch_more(rank, ranks, micro_batches):
     return row_of_1f1b(rank, ranks, micro_batches + 1)
 
 
+def one_micro_batch_less(rank, ranks, micro_batches):
+    return row_of_1f1b(rank, ranks, micro_batches - 1) or f"{rank}F0"
+
+
+def past_the_last_micro_batch(rank, ranks, micro_batches):
+    ahead = ranks - rank - 1
+    steps = [f"{rank}F{k}" for k in range(ahead)]
+    steps += [f"{rank}F{k + ahead},{rank}B{k}" for k in range(micro_batches)]
+    return ",".join(steps)
+
+
 # The stages
 
 
@@ -267,7 +278,9 @@ GALLERIES = [
         "rank 1 does stage 1 alone": all_on_stage_0,
         "a row is one line of text": a_list_of_steps,
         "belong to another schedule": row_of_halves,
-        "the table has 4 micro-batches": one_micro_batch_more,
+        "rank 0 does 0F3, and the 3 micro-batches are 0 to 2": one_micro_batch_more,
+        "rank 0 does 0F3, and the 3 micro": past_the_last_micro_batch,
+        "the table has 2 micro-batches": one_micro_batch_less,
     }),
     Gallery("pass_through_stages", pass_through_stages_with_the_bug,
             [pass_through_stages, stages_of_ceil], {
