@@ -81,7 +81,12 @@ class Loader:
                 raise ValueError(
                     f"a position among {name} {state[name]} says nothing among {name} {mine}"
                 )
-        self.epoch, self.position = state["epoch"], state["position"]
+        samples, position = len(self.source), state["position"]
+        if not 0 <= position < samples:
+            raise ValueError(
+                f"a position among {samples} samples is 0 to {samples - 1}, not {position}"
+            )
+        self.epoch, self.position = state["epoch"], position
 
     def _order(self):
         return dict(zip(MUST_AGREE, (len(self.source), self.seed, self.window)))
@@ -119,6 +124,7 @@ class Loader:
 def _one_thread(threads):
     """Let torch use one thread in this worker, or workers and training would fight for the cores;
     in threads that begin later it uses `threads` again."""
+    torch.get_num_threads()  # else torch asks for the default when it is used first
     torch.set_num_threads(1)  # of this thread, and by default of later ones
     later = threading.Thread(target=torch.set_num_threads, args=(threads,))
     later.start()

@@ -81,10 +81,10 @@ def feed(demand: Demand, store: Store, nodes: int = 1, steps: int = 100, *, work
     events = [event for queue in queues for event in queue.requests(0.0)]
     heapq.heapify(events)
     while events:
-        now, node, batch, asked = heapq.heappop(events)
+        now, batch, node, asked = heapq.heappop(events)
         if asked is None:
             ready = stations.serve(now, node) + demand.decode_s + random_s[node, batch]
-            heapq.heappush(events, (ready, node, batch, now))
+            heapq.heappush(events, (ready, batch, node, now))
         else:
             queues[node].arrived(batch, asked, now, demand.compute_s)
             for event in queues[node].requests(now):
@@ -123,14 +123,14 @@ class _Queue:
         self.asked, self.ready, self.fed = 0, {}, []
 
     def requests(self, now):
-        """The batches that idle workers ask for: (when, node, batch, None).
+        """The batches that idle workers ask for: (when, batch, node, None).
 
         There is room for a batch when the step `depth` + 1 before it has ended.
         """
         while self.idle and self.asked < self.steps and self.asked - self.depth <= len(self.fed):
             before = self.asked - self.depth - 1
             room = self.fed[before].end_s if before >= 0 else 0.0
-            yield max(now, room), self.node, self.asked, None
+            yield max(now, room), self.asked, self.node, None
             self.idle -= 1
             self.asked += 1
 
@@ -146,6 +146,11 @@ class _Queue:
 
 def _service_s(demand, store):
     """Seconds of a request at the servers of metadata, at those of data, on the link."""
+    if not (all(x >= 0 for x in demand) and all(x > 0 for x in store[1:-1])):
+        raise ValueError(
+            "a demand is 0 or more, and what a store does a second above 0, "
+            f"not {demand} of {store}"
+        )
     of_reads = 1 + 1 / READS_PER_WRITE
     return (of_reads * demand.opens / store.opens_per_s,
             of_reads * demand.nbytes / store.bytes_per_s,

@@ -15,6 +15,7 @@ from pathlib import Path
 from course.learning.samples import check_count
 
 INDEX, OPEN_SHARDS = "index.json", 64
+KEYS = {"file", "bytes", "samples"}
 
 
 def write_shards(source, folder, per_shard: int) -> "Shards":
@@ -83,7 +84,8 @@ class Shards:
     def read(self, number: int) -> bytes:
         """The bytes of one sample.  Raises OSError, a sentence, where they cannot be read."""
         shard, offset, size = self.places[number]
-        data = os.pread(self._opened(self.paths[shard]).descriptor, size, offset)
+        opened = self._opened(self.paths[shard])  # and stays so until it has been read
+        data = os.pread(opened.descriptor, size, offset)
         if len(data) < size:
             raise OSError(
                 f"{self.names[number]} is {size} bytes long, and {self.paths[shard]}, cut short "
@@ -102,7 +104,7 @@ class _Opened:
 
 def _read_index(path):
     try:
-        return json.loads(path.read_text())
+        index = json.loads(path.read_text())
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path.parent} must hold shards and their {INDEX}, as `write_shards` leaves them, and "
@@ -110,6 +112,9 @@ def _read_index(path):
         ) from None
     except ValueError as error:
         raise ValueError(f"{path} must be whole, and cannot be read: {error}") from error
+    if not (isinstance(index, list) and all(set(shard) == KEYS for shard in index)):
+        raise ValueError(f"{path} is no index of shards, as `write_shards` leaves it")
+    return index
 
 
 def _found(folder, local, file, bytes, samples):
