@@ -56,12 +56,14 @@ def from_disk(files, shards, turns) -> list:
 
     sources = {"files": files, "shards": shards}
     temperatures = {"warm": False, "cold": True}
-    times = in_turns({f"{name}, {how}": reading(source, temperatures[how])
-                      for name, source in sources.items() for how in temperatures}, turns)  # fmt: skip
+    kinds = [(name, how) for name in sources for how in temperatures]
+    times = in_turns(
+        {f"{name}, {how}": reading(sources[name], temperatures[how]) for name, how in kinds}, turns
+    )
     return [
         row(f"bytes of {name}, {how}", 0, len(files), times[f"{name}, {how}"],
             times[f"files, {how}"], NO_AIM)
-        for name in sources for how in temperatures
+        for name, how in kinds
     ]  # fmt: skip
 
 
