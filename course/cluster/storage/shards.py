@@ -105,11 +105,11 @@ class _Opened:
 def _read_index(path):
     try:
         index = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise FileNotFoundError(
+    except OSError as error:
+        raise type(error)(
             f"{path.parent} must hold shards and their {INDEX}, as `write_shards` leaves them, and "
-            "has no such file"
-        ) from None
+            f"that cannot be read: {error.strerror}"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{path} must be whole, and cannot be read: {error}") from error
     if not (isinstance(index, list) and all(set(shard) == KEYS for shard in index)):

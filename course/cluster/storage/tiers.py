@@ -31,9 +31,13 @@ def copy_to_local(shards: Shards, local, capacity_bytes: float) -> Shards:
 
     Nothing is thrown out again.  A shard appears there when it is whole, so ranks of a node may
     all do this at once.  Where the disk is full sooner, the others are read where they were.
+    Raises OSError for a folder that cannot be.
     """
     check_not_negative("the capacity in bytes", capacity_bytes)
-    Path(local).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(local).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(f"shards cannot be copied into {local}: {error.strerror}") from error
     for shard in shards.index:
         capacity_bytes -= shard["bytes"]
         if capacity_bytes < 0 or not _copy(shards.folder / shard["file"], Path(local)):
@@ -45,13 +49,13 @@ def _copy(path, local) -> bool:
     """Bring one shard to the folder `local`, if there is room."""
     if (local / path.name).exists():
         return True
-    with tempfile.NamedTemporaryFile(dir=local, prefix=f".{path.name}.") as beside:
-        try:
-            with path.open("rb") as shard:
-                shutil.copyfileobj(shard, beside)
+    try:
+        with (tempfile.NamedTemporaryFile(dir=local, prefix=f".{path.name}.") as beside,
+              path.open("rb") as shard):  # fmt: skip
+            shutil.copyfileobj(shard, beside)
             beside.flush()
-        except OSError:
-            return False
-        with contextlib.suppress(FileExistsError):  # another rank was faster
-            os.link(beside.name, local / path.name)
+            with contextlib.suppress(FileExistsError):  # another rank was faster
+                os.link(beside.name, local / path.name)
+    except OSError:
+        return False
     return True

@@ -113,6 +113,8 @@ def test_a_shard_cut_short_while_it_is_read(files, tmp_path):
 def test_a_folder_without_index(tmp_path):
     with pytest.raises(FileNotFoundError, match="must hold shards and their index.json"):
         Shards(tmp_path)
+    with pytest.raises(NotADirectoryError, match="shards and their index.json, .* cannot be read"):
+        Shards(__file__)
     (tmp_path / "index.json").write_text('[{"file":')
     with pytest.raises(ValueError, match="index.json must be whole, and cannot be read"):
         Shards(tmp_path)

@@ -101,6 +101,12 @@ def test_another_rank_that_is_faster_is_no_error(shards, tmp_path, monkeypatch):
     assert {path.parent.name for path in tiered.paths} == {"local"}
 
 
+def test_a_folder_that_cannot_be_is_told(shards, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"shards cannot be copied into .*file/local: Not a dir"):
+        copy_to_local(shards, tmp_path / "file" / "local", 1e9)
+
+
 def test_a_negative_capacity_is_refused(shards, tmp_path):
     with pytest.raises(ValueError, match="the capacity in bytes must be 0 or more, not -1"):
         copy_to_local(shards, tmp_path / "local", -1)
