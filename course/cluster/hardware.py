@@ -6,6 +6,8 @@ decks, `memory` general knowledge (H or M: how sure), `derived` from another fig
 
 from typing import NamedTuple
 
+from course.learning.samples import check_count
+
 GIGA, MICRO = 1e9, 1e-6
 
 
@@ -71,6 +73,7 @@ def bundle(count: int, cable: Cable) -> Cable:
 
     What it leaves out: a message that keeps to one cable, and two that meet on it.
     """
+    check_count("cables side by side", count)
     source = f"derived: {count} of it; {cable.source}"
     return cable._replace(name=f"{count} x {cable.name}", bytes_per_s=count * cable.bytes_per_s,
                           source=source)  # fmt: skip

@@ -1,6 +1,7 @@
 """Batches for a training: read and decoded ahead by threads, in the order of an epoch."""
 
 import threading
+import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,8 +11,6 @@ from torch.utils.data import default_collate
 
 from course.cluster.storage.order import epoch_order, next_step, share, steps_left
 from course.learning.samples import check_count, check_not_negative
-
-MUST_AGREE = ("samples", "seed", "window")  # or a position would be one in another order
 
 
 class Loader:
@@ -77,19 +76,24 @@ class Loader:
     def load_state_dict(self, state: dict):
         """Go on from there.  Raises ValueError where the order is another one."""
         for name, mine in self._order().items():
-            if state[name] != mine:
+            if state.get(name) != mine:
                 raise ValueError(
-                    f"a position among {name} {state[name]} says nothing among {name} {mine}"
+                    f"a position in the order of {name} {state.get(name)} says nothing in that of "
+                    f"{name} {mine}"
                 )
         samples, position = len(self.source), state["position"]
         if not 0 <= position < samples:
             raise ValueError(
                 f"a position among {samples} samples is 0 to {samples - 1}, not {position}"
             )
+        steps_left(samples - position, self.batch, self.ranks)
         self.epoch, self.position = state["epoch"], position
 
     def _order(self):
-        return dict(zip(MUST_AGREE, (len(self.source), self.seed, self.window)))
+        """What must be the same, or a position would be one in another order."""
+        names = "\n".join([*map(str, self.source.groups), *self.source.names])
+        return {"samples": len(self.source), "names": zlib.crc32(names.encode()),
+                "seed": self.seed, "window": self.window}  # fmt: skip
 
     def _steps(self):
         """Of every step that is left: the position behind it, and this rank's samples."""

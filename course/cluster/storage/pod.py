@@ -55,6 +55,8 @@ class Fed(NamedTuple):
 def step_limits_s(demand: Demand, store: Store, nodes: int, workers: int) -> dict:
     """{what: seconds that a step takes at least, in the long run, because of it}: the largest
     counts, and where it is not computing the GPU starves."""
+    check_count("nodes", nodes)
+    check_count("workers", workers)
     opening, sending, link = _service_s(demand, store)
     return {
         "opening files": nodes * opening,
@@ -95,7 +97,8 @@ def feed(demand: Demand, store: Store, nodes: int = 1, steps: int = 100, *, work
 def waiting_share(steps: list) -> float:
     """The part of the time, from the first of a node's `Fed` steps on, in which its GPU waits."""
     computing = sum(step.end_s - step.begin_s for step in steps)
-    return 1 - computing / (steps[-1].end_s - steps[0].begin_s)
+    whole = steps[-1].end_s - steps[0].begin_s
+    return 1 - computing / whole if whole else 0.0
 
 
 class _Stations:

@@ -2,9 +2,7 @@
 whole shards on the node's own disk.
 """
 
-import contextlib
 import math
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -50,12 +48,9 @@ def _copy(path, local) -> bool:
     if (local / path.name).exists():
         return True
     try:
-        with (tempfile.NamedTemporaryFile(dir=local, prefix=f".{path.name}.") as beside,
-              path.open("rb") as shard):  # fmt: skip
-            shutil.copyfileobj(shard, beside)
-            beside.flush()
-            with contextlib.suppress(FileExistsError):  # another rank was faster
-                os.link(beside.name, local / path.name)
+        with tempfile.TemporaryDirectory(dir=local, prefix=f".{path.name}.") as beside:
+            whole = shutil.copyfile(path, Path(beside, path.name))
+            whole.rename(local / path.name)  # over that of a faster rank: they are the same
     except OSError:
         return False
     return True

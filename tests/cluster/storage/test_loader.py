@@ -1,6 +1,7 @@
 """The loader hands out every sample once, in order, goes on where it stopped, and tells of what it
 cannot read."""
 
+import json
 import threading
 
 import pytest
@@ -190,12 +191,19 @@ def test_what_cannot_be_is_refused(shards, changed, sentence):
         Loader(shards, level, **options)
 
 
-@pytest.mark.parametrize("name", ["samples", "seed", "window"])
-def test_a_position_in_another_order_is_refused(shards, name):
+@pytest.mark.parametrize("name", ["samples", "names", "seed", "window"])
+def test_a_position_in_another_order_is_refused(files, shards, name):
     loader = Loader(shards, level, 2, seed=0)
-    state = loader.state_dict()
-    with pytest.raises(ValueError, match=f"a position among {name} 99 says nothing among {name}"):
+    state = json.loads(json.dumps(loader.state_dict()))
+    sentence = f"in the order of {name} 99 says nothing in that of {name} {state[name]}"
+    with pytest.raises(ValueError, match=sentence):
         loader.load_state_dict(state | {name: 99})
+    with pytest.raises(ValueError, match="in the order of samples None says nothing"):
+        loader.load_state_dict({"epoch": 0})
+    with pytest.raises(ValueError, match="in the order of names"):
+        Loader(files, level, 2, seed=0).load_state_dict(state)
+    with pytest.raises(ValueError, match="each of 4 ranks needs a sample in every step, and 3 are"):
+        Loader(shards, level, 2, seed=0, ranks=4).load_state_dict(state | {"position": 20})
     with pytest.raises(ValueError, match="a position among 23 samples is 0 to 22, not 23"):
         loader.load_state_dict(state | {"position": 23})
 

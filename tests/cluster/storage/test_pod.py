@@ -101,6 +101,9 @@ def test_jitter_has_a_seed():
 def test_nothing_of_something_is_refused(what):
     with pytest.raises(ValueError, match=f"the number of {what} must be at least 1, not 0"):
         feed(Demand(1, 1, 1, 1), SLOW, **{what: 0})
+    if what != "steps":
+        with pytest.raises(ValueError, match=f"the number of {what} must be at least 1, not 0"):
+            step_limits_s(Demand(1, 1, 1, 1), SLOW, **{"nodes": 1, "workers": 1, what: 0})
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_a_full_disk_ends_the_copying(shards, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return whole(*files)
 
-    whole = shutil.copyfileobj
-    monkeypatch.setattr(shutil, "copyfileobj", full)
+    whole = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", full)
     tiered = copy_to_local(shards, tmp_path / "local", 1e9)
     assert [path.parent.name for path in tiered.paths] == ["local", "shards", "shards"]
     assert os.listdir(tmp_path / "local") == ["00000.tar"]
@@ -92,13 +92,14 @@ def test_a_full_disk_ends_the_copying(shards, tmp_path, monkeypatch):
 
 def test_another_rank_that_is_faster_is_no_error(shards, tmp_path, monkeypatch):
     def overtaken(source, target):
-        whole(source, target)
-        raise FileExistsError(target)
+        whole(source, tmp_path / "local" / source.name)
+        return whole(source, target)
 
-    whole = os.link
-    monkeypatch.setattr(os, "link", overtaken)
+    whole = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", overtaken)
     tiered = copy_to_local(shards, tmp_path / "local", 1e9)
     assert {path.parent.name for path in tiered.paths} == {"local"}
+    assert len(os.listdir(tmp_path / "local")) == 3
 
 
 def test_a_folder_that_cannot_be_is_told(shards, tmp_path):
