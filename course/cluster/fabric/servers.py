@@ -79,8 +79,8 @@ class CubeMesh(NamedTuple):
             yield *pair, bundle(2, self.link) if pair in self.doubled else self.link
 
 
-# Source: NVIDIA's white paper (found: leslivresblancs, iptronics) for the mesh; which pairs of the
-# V100 have two links: NVIDIA/nccl issue 671, the first four, and the others by symmetry.
+# The mesh: NVIDIA's white paper (found: leslivresblancs, iptronics).  Which pairs of V100 have two
+# links: GPUs 0 and 1 found, NVIDIA/nccl issue 671; the others memory H.
 DGX_1 = CubeMesh(P100, NVLINK_1)
 DGX_1V = CubeMesh(V100, NVLINK_2, ((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)))
 # Rings that together use every link once; each counts twice, as links have two directions.
