@@ -20,7 +20,8 @@ class Loader:
     torch's `default_collate` makes a batch of them.  `workers` threads prepare up to `depth`
     batches ahead (default: two each); with 0 a batch is made when it is asked for.  Threads
     suffice where `decode` frees Python's lock, as Pillow and torch do, and nothing is copied
-    between processes.  Order and shares are those of `order.py`.
+    between processes; a `decode` in pure Python keeps to one core.  Order and shares are those of
+    `order.py`.
 
     Raises ValueError for numbers that cannot be, and for a sample that cannot be decoded.
     """
