@@ -20,13 +20,14 @@ from benchmarks import (
     simulator,
     sparse_coding,
     spatial,
+    storage,
     tensor_parallel,
 )
 from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
            pipeline, tensor_parallel, sharded, spatial, ring_attention, sparse_coding, local_linear,
-           selectivity, gpu)  # fmt: skip
+           selectivity, storage, gpu)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

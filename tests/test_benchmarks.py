@@ -8,9 +8,10 @@ import types
 
 import pytest
 import torch
+from PIL import Image
 
 from benchmarks import __main__ as program
-from benchmarks import all_reduce, checking, ethernet, launching
+from benchmarks import all_reduce, checking, ethernet, launching, storage
 from benchmarks.report import NO_AIM, Aim, Table, judged, processor
 from benchmarks.turns import Ratio, Stolen, in_turns, race
 from course.collectives import all_reduce as reduce_all
@@ -184,3 +185,15 @@ def test_wrong_options_are_refused_before_anything_is_measured(arguments, senten
     with pytest.raises(SystemExit):
         program.main(arguments)
     assert sentence in capsys.readouterr().err
+
+
+def test_photographs_are_raced(tmp_path):
+    for number in range(3):
+        Image.new("L", (330, 340), 40 * number).save(tmp_path / f"{number}.jpg")
+    table = storage.measure(1, workers=(1,), photographs=tmp_path)
+    assert [row["what"] for row in table.rows] == [
+        "DataLoader, shards", "Loader, files", "Loader, shards",
+        "bytes of files, warm", "bytes of files, cold",
+        "bytes of shards, warm", "bytes of shards, cold",
+    ]  # fmt: skip
+    assert [row["met"] in ("yes", "no") for row in table.rows] == [n == 2 for n in range(7)]

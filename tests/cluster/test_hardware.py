@@ -6,12 +6,21 @@ from course.cluster import hardware
 from course.cluster.hardware import (
     EDR,
     ETHERNET_1G,
+    ETHERNET_10G,
     FDR,
     GTX_680,
+    HDR,
+    NDR,
+    NVLINK_A100,
+    NVLINK_H100,
     NVLINK_P100,
+    NVLINK_V100,
     PCIE_3,
+    PCIE_4,
+    PCIE_5,
     Cable,
     Device,
+    bundle,
 )
 
 PARTS = [part for part in vars(hardware).values() if isinstance(part, Cable | Device)]
@@ -27,7 +36,27 @@ def test_payload_is_what_64_of_66_bits_leave():
     assert FDR.bytes_per_s * 8 == pytest.approx(4 * 14.0625e9 * 64 / 66, rel=1e-3)
     assert EDR.bytes_per_s * 8 == pytest.approx(4 * 25.78125e9 * 64 / 66, rel=1e-3)
     assert PCIE_3.bytes_per_s * 8 == pytest.approx(16 * 8e9 * 128 / 130, rel=1e-3)
-    assert NVLINK_P100.bytes_per_s == 4 * 20e9
+    assert PCIE_5.bytes_per_s == 2 * PCIE_4.bytes_per_s == 4 * PCIE_3.bytes_per_s
+
+
+def test_all_nvlinks_of_a_gpu():
+    """4 x 20, 6 x 25, 12 x 25 and 18 x 25 GB/s each way."""
+    cables = NVLINK_P100, NVLINK_V100, NVLINK_A100, NVLINK_H100
+    assert [cable.bytes_per_s for cable in cables] == [80e9, 150e9, 300e9, 450e9]
+
+
+def test_cables_bundle_are_as_wide_as_all_and_as_long_as_one():
+    three = bundle(3, EDR)
+    assert three.bytes_per_s == 3 * EDR.bytes_per_s
+    assert three.latency_s == EDR.latency_s
+    assert three.source.startswith("derived: 3 of it")
+    with pytest.raises(ValueError, match="cables side by side must be at least 1, not 0"):
+        bundle(0, EDR)
+
+
+def test_a_link_generation_is_no_slower_than_the_one_before():
+    rates = [ETHERNET_1G, ETHERNET_10G, FDR, EDR, HDR, NDR]
+    assert [cable.bytes_per_s for cable in rates] == sorted(c.bytes_per_s for c in rates)
 
 
 def test_a_billion_parameters_take_half_a_minute_on_ethernet():

@@ -60,7 +60,7 @@ def in_two_groups(comm):
     return found
 
 
-def test_groups_use_the_memory_of_a_node_side_by_side():
+def test_groups_use_the_memory_of_a_node_bundle():
     world = processes(nodes=(0, 0, 0, 0, 1), oversubscribe=True)
     assert run(in_two_groups, 5, on=world) == [[True] * 6] * 5
 
