@@ -11,7 +11,7 @@ import math
 from course.comm.counts import required_count
 
 LARGEST_EXPONENT = 700.0  # of what a float can hold
-HALVINGS = 60
+HALVINGS = 50  # one more would round to 1
 
 
 def system_mtbf(node_mtbf_s: float, nodes: int) -> float:

@@ -43,11 +43,15 @@ class Manifest(NamedTuple):
         except FileNotFoundError:
             raise ValueError(f"{folder} has no {NAME}") from None
         except ValueError:
-            raise ValueError(f"{folder} has a {NAME} that is cut short, or no JSON") from None
-        if (theirs := told.get("format")) != FORMAT:
+            told = None
+        if isinstance(told, dict) and told.get("format") not in (None, FORMAT):
+            theirs = told["format"]
             raise OtherFormat(f"{folder} is of format {theirs!r}, and what reads it of {FORMAT}")
-        files = {name: Digest(*digest) for name, digest in told["files"].items()}
-        return cls(**told | {"files": files})
+        try:
+            files = {name: Digest(*digest) for name, digest in told["files"].items()}
+            return cls(**told | {"files": files})
+        except (TypeError, KeyError):
+            raise ValueError(f"{folder} has a {NAME} that is cut short, or no JSON") from None
 
     def damage(self, folder, names) -> str:
         """What is wrong with the files `names` in `folder`, in a sentence; nothing if they are what

@@ -49,7 +49,8 @@ def train(comm, step, steps, order, parts, checkpoints, *, other_ranks=False) ->
 
 def _of_all(comm, loss, rows) -> float:
     """The mean of all ranks' losses, each of so many rows."""
-    total = torch.tensor([float(loss) * rows if rows else 0.0, rows], dtype=torch.float64)
+    seen = float(torch.as_tensor(loss).detach()) * rows if rows else 0.0
+    total = torch.tensor([seen, rows], dtype=torch.float64)
     all_reduce(comm, total, algorithm="recursive_doubling")
     return float(total[0] / total[1])
 
