@@ -111,11 +111,11 @@ def changed(path):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "rank 0.pt", "rank 1.pt", "shared.pt"])
-@pytest.mark.parametrize("harm", [cut_short, changed, os.unlink])
+@pytest.mark.parametrize(
+    "name, harm", [("manifest.json", cut_short), ("manifest.json", os.unlink),
+                   ("rank 0.pt", os.unlink), ("rank 1.pt", changed), ("shared.pt", cut_short)]
+)  # fmt: skip
 def test_one_that_is_damaged_is_passed_over_and_kept(tmp_path, name, harm):
-    if (name, harm) == ("manifest.json", changed):
-        harm = cut_short
     run(saved, 2, tmp_path, [2, 4])
     harm(tmp_path / "step 4" / name)
     before = {path.name: path.read_bytes() for path in (tmp_path / "step 4").iterdir()}
@@ -304,4 +304,4 @@ def test_whenever_a_save_breaks_off_the_last_whole_one_is_found(tmp_path):
         ((step, values, left),) = run(found, 1, folder)
         assert values == [float(step)] * 3 and left in ([f"step {step}"], ["step 1", "step 2"])
         steps.append(step)
-    assert number > 12 and steps == sorted(steps) and set(steps) == {1, 2}
+    assert number > 12 and steps[-1] == 2 and steps == sorted(steps) and set(steps) == {1, 2}

@@ -15,7 +15,7 @@ from course.cluster.failover import Checkpoints, train, train_with_restarts
 from course.worlds import RankError, run
 from tests.cluster.failover import programs
 
-KILLS, STEPS = 50, 320
+KILLS, STEPS = 50, 230
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -123,7 +123,7 @@ def plan_of_kills(seed, ranks):
         if generator.random() < 0.5:
             plan.append((rank, "steps", generator.randint(1, 6)))
         else:
-            plan.append((rank, "disk", generator.randint(1, 2 if rank else 7)))
+            plan.append((rank, "disk", generator.randint(1, 2 if rank else 10)))
     return plan
 
 
