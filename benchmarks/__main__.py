@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     all_reduce,
     checking,
+    checkpoints,
     data_parallel,
     ethernet,
     launching,
@@ -21,7 +22,8 @@ from benchmarks import (
 from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
-           pipeline, tensor_parallel, sparse_coding, local_linear, selectivity)  # fmt: skip
+           pipeline, tensor_parallel, sparse_coding, local_linear, checkpoints,
+           selectivity)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -19,13 +19,14 @@ class Checkpoints:
 
     `asynchronous`: a save returns when the state is copied, and is written while training goes on;
     it then needs the memory of a copy, and waits for the save before it.  Otherwise it returns when
-    the checkpoint is whole.  Use it in `with`, or call `close`.
+    the checkpoint is whole.  A rank waits for another's files as long as the run's time-out has it.
+    Use it in `with`, or call `close`.
     Collective, as are all its methods.  Raises ValueError for a folder that is in use.
     """
 
     def __init__(self, comm, folder, *, every: int, keep: int = 2, asynchronous: bool = True):
         self.every = required_count(every, "the number of steps between checkpoints", comm.rank)
-        self.keep = required_count(keep, "the number of checkpoints to keep", comm.rank)
+        self.keep = required_count(keep, "the number of checkpoints that stay", comm.rank)
         self.comm = comm.split(0)  # messages of its own, beside those of the training
         self.folder, self.asynchronous = CheckpointFolder(folder), asynchronous
         self.snapshot, self.saving, self.whole = Snapshot(), None, []
@@ -145,13 +146,12 @@ class Checkpoints:
             return "refused", str(error)
         except (OSError, ValueError) as error:
             return "damaged", str(error)
-        difference = manifest.difference(place, lines)
-        if not difference and manifest.ranks != comm.size and not other_ranks:
-            difference = (
+        if manifest.ranks != comm.size and not other_ranks:
+            return "refused", (
                 f"{place} was saved by {manifest.ranks} ranks, and there are {comm.size}: "
                 "other_ranks=True goes on from it"
             )
-        if difference:
+        if difference := manifest.difference(place, lines, comm.rank):
             return "refused", difference
         mine = sorted(manifest.files)[comm.rank :: comm.size]
         return "damaged", manifest.damage(place, mine)

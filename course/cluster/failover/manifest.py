@@ -16,7 +16,8 @@ NAME = "manifest.json"
 
 
 class Manifest(NamedTuple):
-    """`parts` {name of a part: lines that describe it}, `files` {name: its Digest}."""
+    """`parts` {name of a part: {rank: lines that describe it there}}, those of a rank that is not
+    named are rank 0's; `files` {name: its Digest}.  Ranks are texts, as JSON has them."""
 
     step: int
     ranks: int
@@ -66,13 +67,15 @@ class Manifest(NamedTuple):
                 return f"{path} has other bytes than were written"
         return ""
 
-    def difference(self, folder, parts) -> str:
-        """How the checkpoint in `folder` is of another training than one of `parts`; nothing if it
-        is not."""
+    def difference(self, folder, parts, rank: int) -> str:
+        """How the checkpoint in `folder` is of another training than one with `parts` {name: lines}
+        on this rank; nothing if it is not."""
         if self.parts.keys() != parts.keys():
-            return f"{folder} has the parts {_listed(self.parts)}, and this training {_listed(parts)}"
+            return (
+                f"{folder} has the parts {_listed(self.parts)}, and this training {_listed(parts)}"
+            )
         for name, lines in parts.items():
-            theirs = self.parts[name]
+            theirs = self.parts[name].get(str(rank), self.parts[name]["0"])
             for mine, other in zip([*lines, "nothing"], [*theirs, "nothing"]):
                 if mine != other:
                     return f"{folder} has in {name} {other}, where this training has {mine}"
@@ -81,6 +84,14 @@ class Manifest(NamedTuple):
 
 class OtherFormat(ValueError):
     """A checkpoint of another version of this package."""
+
+
+def by_rank(told) -> dict:
+    """A manifest's `parts`, from those of each rank [{name: lines}, ...]; names are the same."""
+    first, *others = told
+    return {name: {"0": lines} | {str(rank): parts[name] for rank, parts in enumerate(others, 1)
+                                  if parts[name] != lines}
+            for name, lines in first.items()}  # fmt: skip
 
 
 def _listed(names) -> str:

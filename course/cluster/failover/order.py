@@ -6,8 +6,8 @@ from course.learning.training.descent import batches
 
 
 class Order:
-    """Batches of `batch` of so many `samples`, every one once an epoch, shuffled by `seed`; the same
-    on all ranks, of any number, which share each batch out.  A part of a checkpoint.
+    """Batches of `batch` of so many `samples`, each sample once an epoch, shuffled by `seed`; the
+    same for any number of ranks, which share a batch out.  A part of a checkpoint.
 
     Raises ValueError for a batch of none, or of more than there are.
     """

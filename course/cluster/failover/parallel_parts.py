@@ -62,10 +62,8 @@ class ElasticWorkers:
         return described_tensors(self.module)
 
     def shared(self):
-        centre, frozen = self.averaging.centre, {}
-        for name, p in self.module.named_parameters():
-            if not p.requires_grad:
-                frozen[name] = p
+        centre, named = self.averaging.centre, self.module.named_parameters()
+        frozen = {name: p for name, p in named if not p.requires_grad}
         return {"centre": centre.pull(), "meetings": centre.meetings,
                 "steps": self.averaging.steps, "frozen": frozen}  # fmt: skip
 

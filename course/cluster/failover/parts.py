@@ -10,6 +10,9 @@ from typing import Protocol
 
 import torch
 
+from course.parallel.sharded import Sharded
+from course.parallel.tensor.cut import CutLayer
+
 
 class Part(Protocol):
     """Of a training; `shared` and `own` are called on all ranks at once, and give tensors, numbers
@@ -80,12 +83,19 @@ class Model:
     DataParallel has them; in which order that fills its buckets is saved too, since sums of three
     ranks and more are rounded by it.
 
-    Other ranks get the mean of all ranks' floating-point buffers.  Raises RuntimeError in between
-    backward passes of one step, whose gradients are not saved.
+    Other ranks get the mean of all ranks' floating-point buffers.  Raises ValueError for a net that
+    is cut over ranks, and RuntimeError in between backward passes of one step, whose gradients are
+    not saved.
     """
 
     def __init__(self, net):
         self.net, self.module = net, getattr(net, "module", net)
+        if isinstance(net, Sharded):
+            raise ValueError("a Sharded net is no Model: save Shards(net, optimizer)")
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, CutLayer):
+                raise ValueError(f"{name or 'the net'} is cut over ranks, and Model saves rank 0's "
+                                 "parameters for all: save Each(net)")  # fmt: skip
 
     def describe(self):
         return described_tensors(self.module)

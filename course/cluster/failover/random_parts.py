@@ -27,7 +27,7 @@ class RandomNumbers:
 
     def own(self):
         state = {"torch": torch.get_rng_state(), "python": random.getstate()}
-        state |= {"numpy": numpy.random.get_state(legacy=False)}
+        state |= {"numpy": numpy.random.get_state(legacy=False)}  # noqa: NPY002 (the global one)
         if torch.cuda.is_initialized():
             state |= {"cuda": torch.cuda.get_rng_state()}
         return state | {"own": [_handling(g)[0](g) for g in self.generators]}
@@ -38,7 +38,7 @@ class RandomNumbers:
         mine = owns[rank]
         torch.set_rng_state(mine["torch"])
         random.setstate(mine["python"])
-        numpy.random.set_state(_as_numpy(mine["numpy"]))
+        numpy.random.set_state(_as_numpy(mine["numpy"]))  # noqa: NPY002
         if "cuda" in mine and torch.cuda.is_available():
             torch.cuda.set_rng_state(mine["cuda"])
         for generator, state in zip(self.generators, mine["own"]):
@@ -47,7 +47,7 @@ class RandomNumbers:
     def _seed(self, seed):
         torch.manual_seed(seed)
         random.seed(seed)
-        numpy.random.seed(seed % 2**32)
+        numpy.random.seed(seed % 2**32)  # noqa: NPY002
         for generator in self.generators:
             _handling(generator)[2](generator, seed)
 

@@ -7,13 +7,14 @@ import json
 from typing import NamedTuple
 
 from course.cluster.failover.folder import CheckpointFolder
-from course.cluster.failover.manifest import Manifest
+from course.cluster.failover.manifest import Manifest, by_rank
 from course.parallel.whole_files import save_whole
 
 SHARED = "shared.pt"
 
 
 def own_file(rank: int) -> str:
+    """The file of what a rank has for itself."""
     return f"rank {rank}.pt"
 
 
@@ -39,7 +40,7 @@ class Writing(NamedTuple):
                 digests[name] = save_whole(state, self.folder.unfinished(self.step) / name)
         except Exception as error:  # whatever it is, the others are to hear of it
             problem = f"rank {comm.rank} could not save step {self.step}: {error}"
-        mine = [problem, self.step, sorted(self.parts), digests]
+        mine = [problem, self.step, self.parts, digests]
         told = [json.loads(text) for text in comm.gather_texts(json.dumps(mine))]
         problem = _first_problem(told)
         if comm.rank == 0 and not problem:
@@ -55,7 +56,9 @@ class Writing(NamedTuple):
         files = {name: digest for *_, digests in told for name, digest in digests.items()}
         try:
             unfinished = self.folder.unfinished(self.step)
-            Manifest(self.step, ranks, self.parts, files).write(unfinished)
+            Manifest(self.step, ranks, by_rank([parts for _, _, parts, _ in told]), files).write(
+                unfinished
+            )
             self.folder.commit(self.step)
             self.folder.prune(self.oldest)
         except OSError as error:
@@ -65,12 +68,12 @@ class Writing(NamedTuple):
 
 def _first_problem(told) -> str:
     _, step, parts, _ = told[0]
-    for rank, (problem, theirs, named, _) in enumerate(told):
+    for rank, (problem, theirs, others, _) in enumerate(told):
         if problem:
             return problem
-        if (theirs, named) != (step, parts):
+        if (theirs, others.keys()) != (step, parts.keys()):
             return (
                 f"rank 0 saves step {step} of {', '.join(parts)}, rank {rank} step {theirs} of "
-                f"{', '.join(named)}"
+                f"{', '.join(others)}"
             )
     return ""

@@ -9,7 +9,15 @@ import numpy
 import torch
 from torch import nn
 
-from course.cluster.failover import Alike, Checkpoints, Model, Order, RandomNumbers, Residuals, train
+from course.cluster.failover import (
+    Alike,
+    Checkpoints,
+    Model,
+    Order,
+    RandomNumbers,
+    Residuals,
+    train,
+)
 from course.parallel.data import DataParallel
 from course.parallel.data.compression import OneBit
 
@@ -81,7 +89,8 @@ class Whole:
         torch.manual_seed(comm.rank + 100)
         self.order, self.x, self.y = Order(SAMPLES, BATCH, seed=3), *samples()
         parts = {"model": Model(self.net), "optimizer": Alike(self.optimizer),
-                 "random": RandomNumbers(), "residuals": Residuals(self.hook, self.net.module)}  # fmt: skip
+                 "random": RandomNumbers(),
+                 "residuals": Residuals(self.hook, self.net.module)}  # fmt: skip
         self.parts = {name: part for name, part in parts.items() if name not in without}
 
     def step(self, rows):

@@ -1,6 +1,7 @@
 """Checkpoints on ranks: saved beside the training, found whole, never written over."""
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -80,6 +81,7 @@ def test_one_is_kept_and_older_ones_of_an_earlier_run_go(tmp_path):
 
 def test_a_save_is_of_the_moment_and_training_goes_on_meanwhile(tmp_path, monkeypatch):
     """The disk takes nothing before the state has changed: the save returned without it."""
+
     def program(comm, folder):
         changed, plain, kept = threading.Event(), os.fsync, Kept(1)
 
@@ -173,7 +175,26 @@ def test_of_another_model_order_or_parts(tmp_path):
     run(orders, 2, tmp_path, 3)
     told = "step 1 has in order batches of 3 of 9 samples, seed 0, where this training has batches"
     refused(tmp_path, 2, f"{told} of 4 of 9", orders, batch=4)
-    refused(tmp_path, 2, "has the parts order, and this training data", orders, batch=3, name="data")
+    refused(
+        tmp_path, 2, "has the parts order, and this training data", orders, batch=3, name="data"
+    )
+
+
+class Stage(Kept):
+    """What not all ranks have."""
+
+
+def test_ranks_with_different_stages(tmp_path):
+    def stages(comm, folder, first):
+        stage = (Stage if comm.rank == first else Kept)(comm.rank)
+        with Checkpoints(comm, folder, every=1) as checkpoints:
+            if not checkpoints.restore({"stage": Each(stage)}):
+                checkpoints.save(1, {"stage": Each(stage)})
+        return stage.x.tolist()
+
+    for _ in range(2):
+        assert run(stages, 2, tmp_path, 1) == [[0.0] * 3, [1.0] * 3]
+    refused(tmp_path, 2, "has in stage Stage, where this training has Kept", stages, first=0)
 
 
 def test_of_another_format(tmp_path):
@@ -250,11 +271,10 @@ def test_a_folder_that_cannot_be(tmp_path):
         run(saved, 2, tmp_path / "file", [1])
 
 
-@pytest.mark.parametrize("knobs, said", [({"every": 0}, "the number of steps between checkpoints"),
-                                         ({"keep": 0}, "the number of checkpoints to keep")])  # fmt: skip
-def test_numbers_that_cannot_be(tmp_path, knobs, said):
-    with pytest.raises(RankError, match=f"rank 0: {said} is a whole number, 1 or more, not 0"):
-        run(saved, 1, tmp_path, [1], **knobs)
+@pytest.mark.parametrize("knob, said", [("every", "of steps between"), ("keep", "of")])
+def test_numbers_that_cannot_be(tmp_path, knob, said):
+    with pytest.raises(RankError, match=f"rank 0: the number {said} checkpoints .*or more, not 0"):
+        run(saved, 1, tmp_path, [1], **{knob: 0})
 
 
 class Died(BaseException):
@@ -263,14 +283,15 @@ class Died(BaseException):
 
 def dying_at(number, calls):
     """Each call of the system that saves, until `number` have been made."""
-    for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
-        def dying(*args, plain=getattr(os, name), **kwargs):
-            calls.append(1)
-            if len(calls) >= number:
-                raise Died
-            return plain(*args, **kwargs)
 
-        setattr(os, name, dying)
+    def dying(call, *args, **kwargs):
+        calls.append(1)
+        if len(calls) >= number:
+            raise Died
+        return call(*args, **kwargs)
+
+    for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
+        setattr(os, name, functools.partial(dying, getattr(os, name)))
 
 
 def dies_within(comm, folder, number):

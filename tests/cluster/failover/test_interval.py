@@ -5,7 +5,14 @@ import math
 import pytest
 
 from course.cluster.failover.interval import (
-    daly, daly_lower_order, expected_time_s, first_order_waste, optimal, system_mtbf, waste, young,
+    daly,
+    daly_lower_order,
+    expected_time_s,
+    first_order_waste,
+    optimal,
+    system_mtbf,
+    waste,
+    young,
 )  # fmt: skip
 
 MINUTE, HOUR = 60.0, 3600.0

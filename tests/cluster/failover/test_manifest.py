@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from course.cluster.failover.manifest import Manifest, OtherFormat
+from course.cluster.failover.manifest import Manifest, OtherFormat, by_rank
 from course.parallel.whole_files import digest_of
 
 PARTS = {"model": ["weight float32 [3, 2]", "bias float32 [3]"], "order": ["by 4"]}
@@ -15,7 +15,7 @@ def made(tmp_path):
     for name in ("a.pt", "b.pt"):
         (tmp_path / name).write_bytes(name.encode() * 100)
     files = {name: digest_of(tmp_path / name) for name in ("a.pt", "b.pt")}
-    manifest = Manifest(40, 2, PARTS, files)
+    manifest = Manifest(40, 2, by_rank([PARTS, PARTS]), files)
     manifest.write(tmp_path)
     return manifest, tmp_path
 
@@ -23,7 +23,7 @@ def made(tmp_path):
 def test_what_is_written_is_read(made):
     manifest, path = made
     assert Manifest.read(path) == manifest
-    assert manifest.damage(path, ["a.pt", "b.pt"]) == manifest.difference(path, PARTS) == ""
+    assert manifest.damage(path, ["a.pt", "b.pt"]) == manifest.difference(path, PARTS, 1) == ""
     assert not list(path.glob("*.unfinished"))
 
 
@@ -48,7 +48,18 @@ def test_another_training_is_told_by_what_differs_first(made):
         ({**PARTS, "model": [*PARTS["model"], "x"]}, "in model nothing, where this training has x"),
         ({"model": []}, "has the parts model, order, and this training model"),
     ):  # fmt: skip
-        assert said in manifest.difference(path, parts)
+        assert said in manifest.difference(path, parts, 1)
+
+
+def test_ranks_may_have_different_parts(made):
+    _, path = made
+    other = {**PARTS, "order": ["stage 1"]}
+    manifest = Manifest(40, 3, by_rank([PARTS, other, PARTS]), {})
+    assert manifest.parts["order"] == {"0": ["by 4"], "1": ["stage 1"]}
+    assert not any(
+        manifest.difference(path, p, r) for r, p in enumerate([PARTS, other, PARTS, PARTS])
+    )
+    assert "has in order stage 1, where" in manifest.difference(path, PARTS, 1)
 
 
 def test_none_one_cut_short_and_one_of_another_format(made):

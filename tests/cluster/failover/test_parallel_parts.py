@@ -5,7 +5,13 @@ import torch
 from torch import nn
 
 from course.cluster.failover import (
-    Checkpoints, ElasticWorkers, Model, Order, Residuals, Shards, train,
+    Checkpoints,
+    ElasticWorkers,
+    Model,
+    Order,
+    Residuals,
+    Shards,
+    train,
 )  # fmt: skip
 from course.parallel.data import DataParallel
 from course.parallel.data.compression import OneBit, PowerSGD, TopK
@@ -26,6 +32,7 @@ def net():
 
 def trained(comm, folder, steps, parts, module, move, other_ranks=False):
     """Steps of any training, saved after every second one."""
+
     def step(rows):
         loss = ((module(X[rows]) - Y[rows]) ** 2).mean()
         loss.backward()
@@ -104,7 +111,13 @@ def elastic(comm, folder, steps, settings, other_ranks=False):
     parts = {"elastic": ElasticWorkers(averaging)}
     losses = trained(comm, folder, steps, parts, module, move, other_ranks)
     worker = averaging.weights.flat.tolist(), averaging.velocity.tolist()
-    return losses, averaging.finish().tolist(), worker, averaging.steps, module[1].running_mean.tolist()
+    return (
+        losses,
+        averaging.finish().tolist(),
+        worker,
+        averaging.steps,
+        module[1].running_mean.tolist(),
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"server": 1}, {"resync_every": 2}])

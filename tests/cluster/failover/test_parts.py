@@ -8,6 +8,8 @@ from course.cluster.failover import Alike, Each, Model
 from course.cluster.failover.parts import described, load_buffers, own_buffers
 from course.cluster.failover.snapshot import Snapshot
 from course.parallel.data import DataParallel
+from course.parallel.sharded import Sharded
+from course.parallel.tensor import ColumnLinear
 from course.worlds import run
 
 
@@ -67,6 +69,22 @@ def test_each_is_for_as_many_ranks():
         Each(net).load(None, [net.state_dict()] * 3, 1, 2)
     Each(net).load(None, [{"weight": torch.ones(1, 1), "bias": torch.ones(1)}] * 2, 1, 2)
     assert net.weight == net.bias == 1
+
+
+def refusals(comm):
+    for net, said in (
+        (Sharded(nn.Linear(2, 2), comm), "a Sharded net is no Model: save Shards"),
+        (
+            nn.Sequential(ColumnLinear(comm, nn.Linear(2, 4))),
+            "0 is cut over ranks, and Model saves rank 0's",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Model(net)
+
+
+def test_what_is_cut_over_ranks_is_no_model():
+    run(refusals, 2)
 
 
 class Crossed(nn.Module):

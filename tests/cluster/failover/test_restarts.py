@@ -100,6 +100,7 @@ def test_a_training_that_is_over_takes_no_more_steps(tmp_path):
 
 def test_a_loss_is_that_of_the_whole_batch_though_a_rank_has_no_rows(tmp_path):
     """Batches of 8 for 3 ranks: 3, 3 and 2 rows; of 6 at the end of an epoch; here of 1 and 2."""
+
     def program(comm, folder):
         from course.cluster.failover import Order
 

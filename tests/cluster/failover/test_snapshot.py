@@ -39,7 +39,8 @@ def test_what_it_takes_can_be_loaded_again():
     state = {
         "numbers": [1, 2**130, 0.5, True, None], "bytes": b"\xff", "dtype": torch.float16,
         "numpy": numpy.float64(0.25), "array": numpy.arange(3, dtype=numpy.uint32),
-        "device": torch.device("cpu"), "sparse": torch.eye(2).to_sparse(), (1, "a"): 1j * torch.ones(1),
+        "device": torch.device("cpu"), "sparse": torch.eye(2).to_sparse(),
+        (1, "a"): 1j * torch.ones(1),
     }  # fmt: skip
     loaded = saved_and_loaded(copied(Snapshot().of(state)))
     assert loaded["numbers"] == state["numbers"] and loaded["numpy"] == 0.25

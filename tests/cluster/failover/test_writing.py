@@ -38,7 +38,7 @@ def test_files_then_manifest_then_name(tmp_path):
     ]  # fmt: skip
     assert second == ["rank 1.unfinished", "step 5.unfinished"]
     manifest = Manifest.read(tmp_path / "step 5")
-    assert (manifest.step, manifest.ranks, manifest.parts) == (5, 2, {"part": ["line"]})
+    assert (manifest.step, manifest.ranks, manifest.parts) == (5, 2, {"part": {"0": ["line"]}})
     assert sorted(manifest.files) == ["rank 0.pt", "rank 1.pt", "shared.pt"]
     assert not manifest.damage(tmp_path / "step 5", manifest.files)
 
