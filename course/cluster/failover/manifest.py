@@ -4,6 +4,7 @@ The manifest is written last, so a checkpoint that has one was whole; what has b
 since then their digests tell.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -29,7 +30,7 @@ class Manifest(NamedTuple):
         """Let `folder` have it, at once or not at all."""
         unfinished = Path(folder, NAME + ".unfinished")
         with open(unfinished, "w") as file:
-            json.dump(self._asdict(), file, indent=1)
+            json.dump(self._asdict() | {"sha256": _seal(self._asdict())}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, Path(folder, NAME))
@@ -48,11 +49,10 @@ class Manifest(NamedTuple):
         if isinstance(told, dict) and told.get("format") not in (None, FORMAT):
             theirs = told["format"]
             raise OtherFormat(f"{folder} is of format {theirs!r}, and what reads it of {FORMAT}")
-        try:
-            files = {name: Digest(*digest) for name, digest in told["files"].items()}
-            return cls(**told | {"files": files})
-        except (TypeError, KeyError):
-            raise ValueError(f"{folder} has a {NAME} that is cut short, or no JSON") from None
+        if not isinstance(told, dict) or told.pop("sha256", None) != _seal(told):
+            raise ValueError(f"{folder} has a {NAME} that is cut short or was changed")
+        files = {name: Digest(*digest) for name, digest in told["files"].items()}
+        return cls(**told | {"files": files})
 
     def damage(self, folder, names) -> str:
         """What is wrong with the files `names` in `folder`, in a sentence; nothing if they are what
@@ -92,6 +92,10 @@ def by_rank(told) -> dict:
     return {name: {"0": lines} | {str(rank): parts[name] for rank, parts in enumerate(others, 1)
                                   if parts[name] != lines}
             for name, lines in first.items()}  # fmt: skip
+
+
+def _seal(told) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _listed(names) -> str:

@@ -281,8 +281,12 @@ class Died(BaseException):
     """A process that is killed does nothing any more."""
 
 
-def dying_at(number, calls):
-    """Each call of the system that saves, until `number` have been made."""
+CALLS = {name: getattr(os, name)
+         for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")}  # fmt: skip
+
+
+def die_at(number, calls):
+    """Let the system take so many calls that change a disk, and none after them."""
 
     def dying(call, *args, **kwargs):
         calls.append(1)
@@ -290,21 +294,23 @@ def dying_at(number, calls):
             raise Died
         return call(*args, **kwargs)
 
-    for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
-        setattr(os, name, functools.partial(dying, getattr(os, name)))
+    for name, call in CALLS.items():
+        setattr(os, name, functools.partial(dying, call))
 
 
 def dies_within(comm, folder, number):
-    """The third save breaks off at call `number` of the system, and no call is made after it."""
+    """Whether the second save came to its end, if its process dies at call `number`."""
     kept, calls = Kept(1), []
     checkpoints = Checkpoints(comm, folder, every=1, asynchronous=False, keep=1)
     checkpoints.save(1, {"kept": Alike(kept)})
     kept.x.fill_(2)
-    dying_at(number, calls)
+    die_at(number, calls)
     with contextlib.suppress(Died):
         checkpoints.save(2, {"kept": Alike(kept)})
-        return True
-    return False
+    for name, call in CALLS.items():
+        setattr(os, name, call)
+    checkpoints.folder.unlock()
+    return len(calls) < number
 
 
 def found(comm, folder):
@@ -315,14 +321,19 @@ def found(comm, folder):
     return step, kept.x.tolist(), left
 
 
-def test_whenever_a_save_breaks_off_the_last_whole_one_is_found(tmp_path):
-    """At every single call of the system that a save makes."""
-    ended, number, steps = False, 0, []
+def dies_everywhere(comm, folder):
+    """What is found after a death at each of the calls, one after another."""
+    results, ended = [], False
     while not ended:
-        number += 1
-        folder = tmp_path / str(number)
-        (ended,) = run(dies_within, 1, folder, number)
-        ((step, values, left),) = run(found, 1, folder)
+        place = folder / str(len(results))
+        ended = dies_within(comm, place, len(results) + 1)
+        results.append(found(comm, place))
+    return results
+
+
+def test_whenever_a_save_breaks_off_the_last_whole_one_is_found(tmp_path):
+    (results,) = run(dies_everywhere, 1, tmp_path, timeout=60)
+    for step, values, left in results:
         assert values == [float(step)] * 3 and left in ([f"step {step}"], ["step 1", "step 2"])
-        steps.append(step)
-    assert number > 12 and steps[-1] == 2 and steps == sorted(steps) and set(steps) == {1, 2}
+    steps = [step for step, _, _ in results]
+    assert len(steps) > 12 and steps == sorted(steps) and set(steps) == {1, 2}

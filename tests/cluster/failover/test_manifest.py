@@ -69,9 +69,11 @@ def test_none_one_cut_short_and_one_of_another_format(made):
     file.write_text(json.dumps(json.loads(text) | {"format": 2, "new": 1}))
     with pytest.raises(OtherFormat, match="is of format 2, and what reads it of 1"):
         Manifest.read(path)
-    for cut in (text[:-9], "", "[]", '{"format": 1}'):
+    for cut in (text[:-9], "", "[]", '{"format": 1}', text.replace("bias", "bias2")):
         file.write_text(cut)
-        with pytest.raises(ValueError, match="has a manifest.json that is cut short, or no JSON"):
+        with pytest.raises(
+            ValueError, match="has a manifest.json that is cut short or was changed"
+        ):
             Manifest.read(path)
     file.unlink()
     with pytest.raises(ValueError, match="has no manifest.json"):

@@ -1,5 +1,7 @@
 """What training in parallel keeps: residuals, the elastic centre, shards."""
 
+import shutil
+
 import pytest
 import torch
 from torch import nn
@@ -151,9 +153,9 @@ def test_a_served_centre_is_refused():
         ElasticWorkers(averaging)
 
 
-def sharded(comm, folder, steps, stage, other_ranks=False):
+def sharded(comm, folder, steps, other_ranks=False):
     shards = Sharded(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double(), comm,
-                     stage=stage)  # fmt: skip
+                     stage=3)  # fmt: skip
     optimizer = shards.optimizer(torch.optim.SGD, lr=0.1, momentum=0.9)
 
     def move():
@@ -165,11 +167,10 @@ def sharded(comm, folder, steps, stage, other_ranks=False):
     return losses, {name: x.tolist() for name, x in shards.state_dict().items()}
 
 
-@pytest.mark.parametrize("stage", [1, 3])
-def test_shards_go_on_bit_for_bit_and_on_other_ranks_to_rounding(tmp_path, stage):
-    expected = run(sharded, 3, tmp_path / "all", 7, stage, timeout=60)
-    run(sharded, 3, tmp_path / "parts", 4, stage, timeout=60)
-    assert run(sharded, 3, tmp_path / "parts", 7, stage, timeout=60) == expected
-    run(sharded, 3, tmp_path / "others", 4, stage, timeout=60)
-    for losses, _ in run(sharded, 2, tmp_path / "others", 7, stage, True, timeout=60):
+def test_shards_go_on_bit_for_bit_and_on_other_ranks_to_rounding(tmp_path):
+    expected = run(sharded, 3, tmp_path / "all", 7, timeout=60)
+    run(sharded, 3, tmp_path / "parts", 4, timeout=60)
+    shutil.copytree(tmp_path / "parts", tmp_path / "others")
+    assert run(sharded, 3, tmp_path / "parts", 7, timeout=60) == expected
+    for losses, _ in run(sharded, 2, tmp_path / "others", 7, True, timeout=60):
         assert losses == pytest.approx(expected[0][0], rel=1e-12, abs=1e-12)
