@@ -44,12 +44,14 @@ class Checkpoints:
         with nothing changed, for a checkpoint of another training, format, or, unless
         `other_ranks`, number of ranks, and where all are damaged.
         """
+        self.finish()
+        self.found = json.loads(self.comm.gather_texts(json.dumps(self.folder.steps()))[0])
         lines, damage = _described(parts), ""
         for step in reversed(self.found):
             damage = self._damage(step, lines, other_ranks)
             if not damage:
                 self._load(step, parts)
-                self.whole = [step]
+                self.whole = [found for found in self.found if found <= step][-self.keep :]
                 return step
             if self.comm.rank == 0:
                 warnings.warn(f"a checkpoint is passed over: {damage}", stacklevel=2)

@@ -1,7 +1,7 @@
 """The folder of a training's checkpoints: one folder each, that gets its name once it is whole.
 
-Nothing that another has written is written over: what is damaged is moved aside, and only what is
-older than the last whole ones is removed.
+Nothing is written over: what has a name already, since it is damaged, is moved aside, and only what
+is older than the last ones is removed.
 """
 
 import contextlib
@@ -82,6 +82,6 @@ class CheckpointFolder:
 
     def _beside(self, step) -> Path:
         number = 1
-        while (path := self.path / f"step {step}.damaged {number}").exists():
+        while (path := self.path / f"step {step}.aside {number}").exists():
             number += 1
         return path

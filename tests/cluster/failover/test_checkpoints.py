@@ -79,6 +79,33 @@ def test_one_is_kept_and_older_ones_of_an_earlier_run_go(tmp_path):
     assert there(tmp_path) == ["step 4"]
 
 
+def test_as_many_are_kept_after_a_restart(tmp_path):
+    run(saved, 1, tmp_path, [1, 2, 3], keep=3)
+
+    def goes_on(comm, folder):
+        kept = {"alike": Alike(Kept()), "each": Each(Kept())}
+        with Checkpoints(comm, folder, every=1, keep=3) as checkpoints:
+            checkpoints.save(checkpoints.restore(kept) + 1, kept)
+
+    run(goes_on, 1, tmp_path)
+    assert there(tmp_path) == ["step 2", "step 3", "step 4"]
+
+
+def test_back_to_the_last_one_within_a_run(tmp_path):
+    def program(comm, folder):
+        kept, seen = Kept(), []
+        parts = {"kept": Alike(kept)}
+        with Checkpoints(comm, folder, every=1) as checkpoints:
+            for step in (1, 2):
+                kept.x.fill_(step)
+                checkpoints.save(step, parts)
+                kept.x.fill_(float("nan"))
+                seen.append((checkpoints.restore(parts), kept.x.tolist()))
+        return seen
+
+    assert run(program, 2, tmp_path) == [[(1, [1.0] * 3), (2, [2.0] * 3)]] * 2
+
+
 def test_a_save_is_of_the_moment_and_training_goes_on_meanwhile(tmp_path, monkeypatch):
     """The disk takes nothing before the state has changed: the save returned without it."""
 
@@ -134,8 +161,8 @@ def test_one_that_is_damaged_is_passed_over_and_kept(tmp_path, name, harm):
             checkpoints.save(4, parts)
 
     run(goes_on, 2, tmp_path)
-    assert there(tmp_path) == ["step 2", "step 4", "step 4.damaged 1"]
-    aside = {path.name: path.read_bytes() for path in (tmp_path / "step 4.damaged 1").iterdir()}
+    assert there(tmp_path) == ["step 2", "step 4", "step 4.aside 1"]
+    aside = {path.name: path.read_bytes() for path in (tmp_path / "step 4.aside 1").iterdir()}
     assert aside == before and run(restored, 2, tmp_path)[1][0] == 4
 
 

@@ -37,7 +37,7 @@ def test_what_has_the_name_already_is_moved_aside(folder):
         written(folder, 4, text)
     told = {path.name: (path / "rank 0.pt").read_text() for path in folder.path.iterdir()}
     assert told == {
-        "step 4": "third", "step 4.damaged 1": "first", "step 4.damaged 2": "second"
+        "step 4": "third", "step 4.aside 1": "first", "step 4.aside 2": "second"
     }  # fmt: skip
     assert folder.steps() == [4]
 
@@ -46,7 +46,7 @@ def test_older_ones_are_removed_and_nothing_else(folder):
     for step in (2, 4, 4, 6):
         written(folder, step)
     folder.prune(4)
-    assert sorted(os.listdir(folder.path)) == ["step 4", "step 4.damaged 1", "step 6"]
+    assert sorted(os.listdir(folder.path)) == ["step 4", "step 4.aside 1", "step 6"]
 
 
 def test_what_was_never_finished_is_removed_by_who_comes_next(folder):
