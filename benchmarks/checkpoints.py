@@ -17,10 +17,10 @@ from course.worlds import run
 PAUSE = Aim("≤", 0.1)
 PAIRS = [("pause", "synchronous", PAUSE), ("pause", "torch.save", PAUSE),
          ("steps, beside", "steps, then", NO_AIM), ("steps, beside", "steps", NO_AIM)]  # fmt: skip
-STEP_SIZE, STEPS = 512, 200  # of a square matrix; steps that a save may pass behind
+STEP_SIZE, STEPS = 512, 60  # of a square matrix; steps that a save may pass behind
 
 
-def measure(turns, *, sizes_mb=(32, 128), ranks=(1, 2)) -> Table:
+def measure(turns, *, sizes_mb=(64,), ranks=(1, 2)) -> Table:
     """Rows for every number of ranks and size: the pause, by two measures; then a save with
     steps."""
     cases = [(p, size_mb) for p in ranks for size_mb in sizes_mb]

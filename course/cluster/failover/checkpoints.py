@@ -8,7 +8,7 @@ import torch
 
 from course.cluster.failover.folder import CheckpointFolder
 from course.cluster.failover.manifest import Manifest, OtherFormat
-from course.cluster.failover.snapshot import Snapshot, copied
+from course.cluster.failover.snapshot import Snapshot, copying
 from course.cluster.failover.writing import SHARED, Writing, own_file
 from course.comm.counts import required_count
 
@@ -74,7 +74,8 @@ class Checkpoints:
             )
         if self.whole and step <= self.whole[-1]:
             raise ValueError(f"step {step} cannot be saved after step {self.whole[-1]}")
-        files = copied(self._files(parts))
+        with copying():
+            files = self._files(parts)
         oldest = [*self.whole, step][-self.keep :][0]
         writing = Writing(self.folder, step, files, _described(parts), oldest)
         self.saving = step, self.comm.submit(_write, writing)

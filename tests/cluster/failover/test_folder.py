@@ -71,13 +71,15 @@ def test_one_training_at_a_time(folder):
 def test_who_was_killed_has_it_no_more(tmp_path):
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    process = context.Process(target=hold, args=(tmp_path, theirs))
+    process = context.Process(target=hold, args=(tmp_path, theirs), daemon=True)
     process.start()
-    ours.recv()
-    with pytest.raises(ValueError, match="in use"):
-        CheckpointFolder(tmp_path).lock()
-    process.kill()
-    process.join()
+    try:
+        ours.recv()
+        with pytest.raises(ValueError, match="in use"):
+            CheckpointFolder(tmp_path).lock()
+    finally:
+        process.kill()
+        process.join()
     folder = CheckpointFolder(tmp_path)
     folder.lock()
     folder.unlock()

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from course.cluster.failover.snapshot import Snapshot, copied
+from course.cluster.failover.snapshot import Snapshot, copying
 
 
 def saved_and_loaded(state):
@@ -42,11 +42,21 @@ def test_what_it_takes_can_be_loaded_again():
         "device": torch.device("cpu"), "sparse": torch.eye(2).to_sparse(),
         (1, "a"): 1j * torch.ones(1),
     }  # fmt: skip
-    loaded = saved_and_loaded(copied(Snapshot().of(state)))
+    loaded = saved_and_loaded(Snapshot().of(state))
     assert loaded["numbers"] == state["numbers"] and loaded["numpy"] == 0.25
     assert loaded["array"].tolist() == [0, 1, 2] and loaded["array"].dtype == torch.uint32
     assert loaded["sparse"].to_dense().tolist() == [[1, 0], [0, 1]]
     assert loaded[(1, "a")].item() == 1j
+
+
+def test_one_thread_copies_and_all_are_there_again():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with pytest.raises(KeyError), copying():
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("thing", [{1, 2}, object(), print, 1j])
