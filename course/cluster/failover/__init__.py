@@ -10,4 +10,4 @@ from course.cluster.failover.order import Order
 from course.cluster.failover.parallel_parts import ElasticWorkers, Residuals, Shards
 from course.cluster.failover.parts import Alike, Each, Model
 from course.cluster.failover.random_parts import RandomNumbers
-from course.cluster.failover.restarts import train, train_with_restarts
+from course.cluster.failover.restarts import train_with_checkpoints, train_with_restarts

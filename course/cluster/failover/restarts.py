@@ -26,7 +26,9 @@ class Losses:
         self.values = state["values"].tolist()
 
 
-def train(comm, step, steps, order, parts, checkpoints, *, other_ranks=False) -> list[float]:
+def train_with_checkpoints(
+    comm, step, steps, order, parts, checkpoints, *, other_ranks=False
+) -> list[float]:
     """Take steps until there are `steps`, those before the last whole checkpoint not again; the
     losses of all of them, each of the whole batch.
 

@@ -16,7 +16,7 @@ from course.cluster.failover import (
     Order,
     RandomNumbers,
     Residuals,
-    train,
+    train_with_checkpoints,
 )
 from course.parallel.data import DataParallel
 from course.parallel.data.compression import OneBit
@@ -119,8 +119,8 @@ def whole(comm, folder, steps, without=(), kind=None, other_ranks=False, **knobs
     """Train on, and say what that came to."""
     training = Whole(comm, without, kind)
     with Checkpoints(comm, folder, every=EVERY, **knobs) as checkpoints:
-        losses = train(comm, training.step, steps, training.order, training.parts, checkpoints,
-                       other_ranks=other_ranks)  # fmt: skip
+        what = training.order, training.parts, checkpoints
+        losses = train_with_checkpoints(comm, training.step, steps, *what, other_ranks=other_ranks)
     return training.end(losses)
 
 
@@ -163,7 +163,9 @@ def plain(comm, folder, steps, log=None, die_at=None):
         return loss
 
     with Checkpoints(comm, folder, every=EVERY, asynchronous=False) as checkpoints:
-        losses = train(comm, step, steps, order, parts, checkpoints, other_ranks=True)
+        losses = train_with_checkpoints(
+            comm, step, steps, order, parts, checkpoints, other_ranks=True
+        )
     return losses, {name: x.tolist() for name, x in net.module.state_dict().items()}
 
 

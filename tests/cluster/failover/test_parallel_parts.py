@@ -13,7 +13,7 @@ from course.cluster.failover import (
     Order,
     Residuals,
     Shards,
-    train,
+    train_with_checkpoints,
 )  # fmt: skip
 from course.parallel.data import DataParallel
 from course.parallel.data.compression import OneBit, PowerSGD, TopK
@@ -42,7 +42,7 @@ def trained(comm, folder, steps, parts, module, move, other_ranks=False):
         return loss
 
     with Checkpoints(comm, folder, every=2) as checkpoints:
-        return train(comm, step, steps, Order(12, 6, 0), parts, checkpoints,
+        return train_with_checkpoints(comm, step, steps, Order(12, 6, 0), parts, checkpoints,
                      other_ranks=other_ranks)  # fmt: skip
 
 

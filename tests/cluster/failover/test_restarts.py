@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 import torch
 
-from course.cluster.failover import Checkpoints, train, train_with_restarts
+from course.cluster.failover import Checkpoints, train_with_checkpoints, train_with_restarts
 from course.worlds import RankError, run
 from tests.cluster.failover import programs
 
@@ -111,7 +111,7 @@ def test_a_loss_is_that_of_the_whole_batch_though_a_rank_has_no_rows(tmp_path):
 
         with Checkpoints(comm, folder, every=9) as checkpoints:
             step = lambda rows: rows.double().mean().requires_grad_()  # noqa: E731
-            return train(comm, step, 2, Order(3, 2, seed=0), {}, checkpoints)
+            return train_with_checkpoints(comm, step, 2, Order(3, 2, seed=0), {}, checkpoints)
 
     for losses in run(program, 3, tmp_path, timeout=60):
         assert 2 * losses[0] + losses[1] == 0 + 1 + 2
@@ -165,7 +165,9 @@ def chaos(comm, folder, steps, log, plan):
     if plan:
         os.fsync, os.rename = counted(os.fsync), counted(os.rename)
     with Checkpoints(comm, folder, every=programs.EVERY) as checkpoints:
-        losses = train(comm, step, steps, training.order, training.parts, checkpoints)
+        losses = train_with_checkpoints(
+            comm, step, steps, training.order, training.parts, checkpoints
+        )
     return training.end(losses)
 
 
