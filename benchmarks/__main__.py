@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     all_reduce,
     checking,
+    checkpoints,
     data_parallel,
     ethernet,
     gpu,
@@ -27,7 +28,7 @@ from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
            pipeline, tensor_parallel, sharded, spatial, ring_attention, sparse_coding, local_linear,
-           selectivity, storage, gpu)  # fmt: skip
+           selectivity, storage, checkpoints, gpu)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

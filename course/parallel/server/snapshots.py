@@ -1,12 +1,12 @@
 """Snapshots: what servers leave on disk, so that the next run goes on where they were lost."""
 
-import os
 import re
 from pathlib import Path
 
 import torch
 
 from course.comm.counts import required_count
+from course.parallel.whole_files import save_whole
 
 NAME = "shard {} of {}, version {}.pt"
 
@@ -29,14 +29,7 @@ class Snapshots:
 
     def save(self, shard: int, shards: int, state: dict):
         """Keep `state`, which has a "version"."""
-        path = self._file(shard, shards, state["version"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        with open(unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        save_whole(state, self._file(shard, shards, state["version"]))
 
     def load(self, shard: int, shards: int, version: int) -> dict:
         """What was saved as `version`."""
