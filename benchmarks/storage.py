@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.report import NO_AIM, Aim, Table, judged
 from benchmarks.turns import Ratio, in_turns, seconds
-from course.cluster.storage import Files, Loader, measured, write_shards
+from course.cluster.storage import Files, Loader, read_timed, write_shards
 from course.learning.images import read
 from course.learning.images.staging import staged
 
@@ -52,7 +52,7 @@ def against_torch(files, shards, workers, turns) -> list:
 
 def from_disk(files, shards, turns) -> list:
     def reading(source, cold):
-        return lambda: measured(source, range(len(source)), cold=cold).seconds
+        return lambda: read_timed(source, range(len(source)), cold=cold).seconds
 
     sources = {"files": files, "shards": shards}
     temperatures = {"warm": False, "cold": True}

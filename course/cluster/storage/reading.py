@@ -21,7 +21,7 @@ class Reading(NamedTuple):
         return self.nbytes / self.seconds
 
 
-def measured(source, numbers, *, decode=None, cold: bool = False) -> Reading:
+def read_timed(source, numbers, *, decode=None, cold: bool = False) -> Reading:
     """Read these samples of `source`, one after another, and `decode(name, bytes)` each if given.
 
     `cold`: first the kernel forgets what it keeps of the files.  What a disk or a host below this

@@ -6,7 +6,7 @@ import pytest
 
 from course.cluster.storage import reading
 from course.cluster.storage.files import Files
-from course.cluster.storage.reading import Reading, drop_cached, measured
+from course.cluster.storage.reading import Reading, drop_cached, read_timed
 from course.cluster.storage.shards import write_shards
 
 
@@ -22,7 +22,7 @@ def files(tmp_path):
 def test_samples_and_bytes_are_counted(files, tmp_path):
     decoded = []
     for source in (files, write_shards(files, tmp_path / "shards", 2)):
-        told = measured(source, [2, 0, 2], decode=lambda *sample: decoded.append(sample))
+        told = read_timed(source, [2, 0, 2], decode=lambda *sample: decoded.append(sample))
         assert (told.samples, told.nbytes) == (3, 70_000)
         assert told.seconds > 0
     assert [(name, len(data)) for name, data in decoded] == 2 * [
@@ -73,5 +73,5 @@ def test_the_kernel_forgets_what_was_read(files, tmp_path):
 def test_only_cold_reading_begins_with_forgetting(files, cold, monkeypatch):
     forgotten = []
     monkeypatch.setattr(reading, "drop_cached", forgotten.extend)
-    measured(files, [0], cold=cold)
+    read_timed(files, [0], cold=cold)
     assert forgotten == (files.paths if cold else [])
