@@ -9,15 +9,16 @@ SOURCES = {"measured": ("o", "full"), "simulated": ("s", "none"), "published": (
 DASHES = ("--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 
 
-def draw(points, title, *, curves=None, y="speed-up", axes=None):
+def draw(points, title, *, curves=None, ranks=(1,), y="speed-up", axes=None):
     """`points` {name: {ranks: speed-up}}, a name begins with «measured», «simulated» or
     «published»; `curves` {name: function of ranks} are dashed.  The grey line is ideal.
 
-    Both axes are logarithmic with the same steps.  Returns the axes.
+    Both axes are logarithmic with the same steps; that of ranks has a tick at each point's, and at
+    those of `ranks`.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=4.6)[0]
-    largest = max(ranks for values in points.values() for ranks in values)
-    many = np.geomspace(1, largest, 50)
+    ticks = sorted({*ranks, *(p for values in points.values() for p in values)})
+    many = np.geomspace(1, ticks[-1], 50)
     axes.plot(many, many, c="0.6", lw=1.2, label="ideal")
     for number, (name, curve) in enumerate((curves or {}).items()):
         axes.plot(many, [curve(p) for p in many], label=name, c="0.3", lw=1.2,
@@ -31,7 +32,7 @@ def draw(points, title, *, curves=None, y="speed-up", axes=None):
     axes.set_yscale("log", base=2)
     for axis in axes.xaxis, axes.yaxis:
         axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xticks(sorted({ranks for values in points.values() for ranks in values}))
+    axes.set_xticks(ticks)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     named(axes, title, "ranks", y)

@@ -9,11 +9,12 @@ def draw(bars, base, title, x, *, marks=None, axes=None):
     answer as assumed, `marks` {name: x} are upright lines.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=1.6 + 0.42 * len(bars))[0]
+    over = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for place, bar in enumerate(bars):
         axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=COLOURS[4], edgecolor="0.2")
         for at, shift, side in ((bar.low, -4, "right"), (bar.high, 4, "left")):
             axes.annotate(f"{at:.3g}", (at, place), (shift, 0), textcoords="offset points",
-                          ha=side, va="center", fontsize=9)  # fmt: skip
+                          ha=side, va="center", fontsize=9, bbox=over)  # fmt: skip
     dashes = "-", (0, (5, 2)), (0, (1, 2))
     named_lines = {f"as assumed: {base:.3g}": base} | (marks or {})
     for number, (name, at) in enumerate(named_lines.items()):
@@ -24,5 +25,5 @@ def draw(bars, base, title, x, *, marks=None, axes=None):
     axes.spines[["top", "right"]].set_visible(False)
     named(axes, title, x, "")
     axes.legend(frameon=False, fontsize=9, loc="upper center", ncols=len(named_lines),
-                bbox_to_anchor=(0.5, -0.3 - 0.2 / len(bars)))  # fmt: skip
+                bbox_to_anchor=(0.5, -1.3 / len(bars)))  # fmt: skip
     return axes

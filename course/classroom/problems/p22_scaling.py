@@ -118,7 +118,7 @@ class Queue:
         return self.now
 
 
-def seconds_of(device, work, turns):
+def device_seconds(device, work, turns):
     """Seconds that `work` takes on `device`, the mean of some turns."""
     device.synchronize()
     start = device.clock()
@@ -128,7 +128,7 @@ def seconds_of(device, work, turns):
     return (device.clock() - start) / turns
 
 
-def seconds_of_with_the_bug(device, work, turns):
+def device_seconds_with_the_bug(device, work, turns):
     """Seconds that `work` takes on `device`, the mean of some turns."""
     start = device.clock()
     for _ in range(turns):
@@ -136,7 +136,7 @@ def seconds_of_with_the_bug(device, work, turns):
     return (device.clock() - start) / turns
 
 
-def check_seconds_of(answer):
+def check_device_seconds(answer):
     for busy, work, turns in ((0.0, 0.02, 5), (0.3, 0.02, 5), (0.1, 0.005, 1), (0.0, 0.05, 20)):
         device = Queue(busy)
         got = number(function(answer)(device, work, turns))
@@ -201,16 +201,16 @@ EXERCISES = [
         "1 / (0.0262 + 0.9738 / 64) = 24.2.",
     ),
     Exercise(
-        "seconds_of",
-        "find the bug in seconds_of(device, work, turns), which says that every work takes the "
+        "device_seconds",
+        "find the bug in device_seconds(device, work, turns), which says that every work takes the "
         "same few microseconds, and repair it.",
-        check_seconds_of,
+        check_device_seconds,
         (
             "device.launch(work) returns at once: the work is done later.",
             "device.synchronize() returns when all that was launched is done.",
             "the device may have something to do already when the clock is started.",
         ),
-        seconds_of,
-        given=seconds_of_with_the_bug,
+        device_seconds,
+        given=device_seconds_with_the_bug,
     ),
 ]

@@ -47,3 +47,9 @@ def test_the_ideal_is_as_many_as_there_are_ranks_and_laws_are_dashed():
 def test_no_point_lies_behind_the_legend():
     legend = speedup.draw(POINTS, "").get_legend()
     assert legend.get_bbox_to_anchor().x0 >= legend.axes.bbox.x1
+
+
+def test_laws_alone_reach_as_far_as_is_asked():
+    axes = speedup.draw({}, "", curves={"half": lambda p: p / 2}, ranks=(1, 8, 64))
+    assert [line.get_xdata()[-1] for line in axes.lines] == [64, 64]
+    assert axes.get_xticks().tolist() == [1, 8, 64]

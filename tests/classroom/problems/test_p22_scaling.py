@@ -1,9 +1,9 @@
 """Speed-ups, serial parts and times: answers that were really likely."""
 
 from course.classroom.problems.p22_scaling import (
+    device_seconds,
+    device_seconds_with_the_bug,
     scaling_table,
-    seconds_of,
-    seconds_of_with_the_bug,
     serial_part,
 )
 from tests.classroom.gallery import Gallery, gallery_tests
@@ -152,24 +152,24 @@ def not_at_the_start(device, work, turns):
 
 
 def all_turns_together(device, work, turns):
-    return seconds_of(device, work, turns) * turns
+    return device_seconds(device, work, turns) * turns
 
 
 def one_turn_only(device, work, turns):
-    return seconds_of(device, work, 1)
+    return device_seconds(device, work, 1)
 
 
 def warmed_up_inside(device, work, turns):
     device.launch(work)
-    return seconds_of(device, work, turns)
+    return device_seconds(device, work, turns)
 
 
 def half_of_it(device, work, turns):
-    return seconds_of(device, work, turns) / 2
+    return device_seconds(device, work, turns) / 2
 
 
 def nothing_said(device, work, turns):
-    seconds_of(device, work, turns)
+    device_seconds(device, work, turns)
 
 
 GALLERIES = [
@@ -204,8 +204,8 @@ GALLERIES = [
         "first find s from 8 GPUs": 12,
         "a number is wanted": "many",
     }),
-    Gallery("seconds_of", seconds_of_with_the_bug,
-            [seconds_of, synchronized_in_every_turn, turns_one_by_one], {
+    Gallery("device_seconds", device_seconds_with_the_bug,
+            [device_seconds, synchronized_in_every_turn, turns_one_by_one], {
         "returns before the work is done": not_at_the_end,
         "the clock was read before the work was done": synchronized_too_late,
         "of earlier work to do when": not_at_the_start,
