@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 CORE = (0, 1, 2, 4, 7, 8, 9, 10, 12, 13, 16, 18, 22)
-WRITTEN = tuple(range(22))
+WRITTEN = tuple(range(23))
 
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, LINE_HEIGHT = 0.92, 0.62, 1.05, 0.14  # in steps between boxes
 LOOKS = {  # face, edge, line
