@@ -1,6 +1,7 @@
 """Cut images: a convolution over slow cables against what it computes and what it fetches, and a
 step of the nine layers against one process."""
 
+import functools
 import statistics
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.functional import conv2d
 
 from benchmarks.report import Aim, Table, judged
 from benchmarks.turns import Ratio, race
-from course.learning.nine_layers import Geometry, NineLayers, Norm, Plan, fine_tuning_gradient
+from course.learning.nine_layers import Geometry, NineLayers, Norm, Plan, fine_tune
 from course.parallel.array import Box, DistributedArray, evenly, part
 from course.parallel.spatial.untied import cut_untied
 from course.worlds import hosts
@@ -82,13 +83,7 @@ def nine_layers(comm) -> dict:
 
 
 def step(net, images):
-    def once():
-        slopes = fine_tuning_gradient(net, images, torch.sum)
-        with torch.no_grad():
-            for weight, slope in zip(net.parameters(), slopes, strict=True):
-                weight.sub_(slope, alpha=1e-6)
-
-    return once
+    return functools.partial(fine_tune, net, images, torch.sum, 1e-6)
 
 
 def with_threads(count, call):

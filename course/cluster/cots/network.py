@@ -15,7 +15,7 @@ import torch
 
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR, GTX_680
-from course.learning.nine_layers import Geometry, NineLayers, Norm, Plan, fine_tuning_gradient
+from course.learning.nine_layers import Geometry, NineLayers, Norm, Plan, fine_tune
 from course.learning.nine_layers.plan import sizes
 from course.parallel.array import part
 from course.parallel.spatial.untied import cut_untied
@@ -62,10 +62,7 @@ def fine_tuning_step(comm, plan, batch=BATCH):
         net = NineLayers(plan, seed=0)
         images = torch.empty(batch, plan.channels, plan.side, plan.side)
     net = cut_untied(net, comm, grid)
-    slopes = fine_tuning_gradient(net, part(comm, images, (1, 1, *grid)), torch.sum)
-    with torch.no_grad():
-        for weight, slope in zip(net.parameters(), slopes, strict=True):
-            weight.sub_(slope, alpha=0.01)
+    fine_tune(net, part(comm, images, (1, 1, *grid)), torch.sum, 0.01)
 
 
 def record_step(plan, cards, batch=BATCH):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course.cluster.scaling.work import work
-from course.learning.nine_layers import Geometry, NineLayers, Plan, fine_tuning_gradient
+from course.learning.nine_layers import Geometry, NineLayers, Plan, fine_tune
 from course.parallel.array import DistributedArray, evenly, part
 from course.parallel.data import DataParallel
 from course.parallel.pipeline import Pipeline, one_forward_one_backward
@@ -98,14 +98,7 @@ def nine_layers(comm, amount, resting):
         for stage in net.stages:
             stage.pool = Working(stage.pool, NEURON_FLOPS)
     mine = part(comm, images, (1, 1, *grid))
-
-    def step():
-        slopes = fine_tuning_gradient(net, mine, torch.sum)
-        with torch.no_grad():
-            for weight, slope in zip(net.parameters(), slopes, strict=True):
-                weight.sub_(slope, alpha=1e-6)
-
-    return step
+    return lambda: fine_tune(net, mine, torch.sum, 1e-6)
 
 
 def spatial(comm, amount, resting):

@@ -2,6 +2,7 @@
 
 from course.learning.nine_layers.network import (
     NineLayers,
+    fine_tune,
     fine_tuning_gradient,
     joint_objective,
     objective,

@@ -5,6 +5,7 @@ import torch
 
 from course.learning.nine_layers.network import (
     NineLayers,
+    fine_tune,
     fine_tuning_gradient,
     joint_objective,
     objective,
@@ -184,6 +185,16 @@ def test_gradients_through_nine_layers_are_those_of_differences(of):
     }[of]
     weights = [weight.detach().requires_grad_() for weight in net.parameters()]
     assert torch.autograd.gradcheck(with_weights(net, loss), weights, fast_mode=True)
+
+
+def test_fine_tuning_takes_a_step_along_the_gradient():
+    net, images = NineLayers(SMALL, seed=0).double(), images_for(SMALL, 3)
+    before = [weight.detach().clone() for weight in net.parameters()]
+    slopes = fine_tuning_gradient(net, images, some_loss)
+    fine_tune(net, images, some_loss, 0.1)
+    for weight, was, slope in zip(net.parameters(), before, slopes, strict=True):
+        assert weight.grad is None
+        torch.testing.assert_close(weight.detach(), was - 0.1 * slope)
 
 
 def test_the_fine_tuning_gradient_leads_downhill_in_every_stage():
