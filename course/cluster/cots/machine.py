@@ -57,6 +57,8 @@ def _squares(cards, per_server) -> list[int]:
     Raises ValueError if the grid cannot be cut so.
     """
     side, edge = math.isqrt(cards), math.isqrt(per_server)
+    if cards <= per_server:  # all in one
+        return list(range(cards))
     if edge**2 != per_server or side % edge:
         raise ValueError(f"a grid of {side} x {side} cannot be cut into squares of {per_server}")
     cells = itertools.product(range(side), repeat=2)
@@ -114,8 +116,9 @@ class Bar(NamedTuple):
 def tornado(recordings, assumptions=ASSUMPTIONS) -> list[Bar]:
     """The speed-up of the last of `recordings` over the first under both sides of every
     assumption, the widest Bar first."""
-    bars = []
-    for name, machines in assumptions.items():
-        curves = [curve(recordings, machine) for machine in machines]
-        bars.append(Bar(name, *sorted(points[-1].speedup(points[0]) for points in curves)))
+    (first, *_, last), worth = recordings.items(), {}
+    for machine in {machine for machines in assumptions.values() for machine in machines}:
+        alone, grown = curve(dict([first, last]), machine)
+        worth[machine] = grown.speedup(alone)
+    bars = [Bar(name, *sorted(map(worth.get, machines))) for name, machines in assumptions.items()]
     return sorted(bars, key=lambda bar: bar.low - bar.high)

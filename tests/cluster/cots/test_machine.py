@@ -72,6 +72,13 @@ def test_squares_keep_more_of_a_tiles_neighbours_in_its_server():
     assert crossed[1] < crossed[0]
 
 
+def test_what_fits_one_server_needs_no_squares(recordings):
+    square, row = (Machine(squares=squares, per_server=16).report(recordings[plan(8)])
+                   for squares in (True, False))  # fmt: skip
+    assert square.seconds == row.seconds
+    assert len(curve(recordings, Machine(squares=True))) == 2
+
+
 def test_a_grid_without_squares_is_refused(recordings):
     with pytest.raises(ValueError, match="4 x 4 cannot be cut into squares of 8"):
         Machine(per_server=8, squares=True).report(recordings[plan(8)])
