@@ -77,7 +77,7 @@ def test_no_program_of_the_working_folder_is_run(tmp_path, monkeypatch):
 LIMITED = """
 from pathlib import Path
 from course.worlds import hosts
-for most in "012":
+for most in "019":  # what was made before may still be on its way out
     Path("/proc/sys/user/max_net_namespaces").write_text(most)
     print(hosts.available())
 """
