@@ -11,6 +11,9 @@ TORCH_INDEX ?= $(shell cat $(VENV)/.torch-index 2>/dev/null)
 STALE := $(shell { test -x $(RUN) && test "$$(cat $(VENV)/.made)" = "$$(pwd)" && \
     test "$$(cat $(VENV)/.torch-index)" = "$(TORCH_INDEX)"; } 2>/dev/null || echo anew)
 
+# The learner's own copy of the notebooks.
+WORKBOOK := workbook
+
 # Kernels talk to JupyterLab through files that only their user can open, not through ports.
 PRIVATE := --KernelManager.transport=ipc
 
@@ -25,19 +28,21 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 # Tests wait as much as they compute: some run at the same time.
 SIDE_BY_SIDE ?= 3
 
-# The slides are tested where npm can install what makes them.
-MARP := $(and $(shell command -v npm),$(wildcard slides/package.json),slides/node_modules/.made)
+# Slides and hub are tested where npm can install what they need.
+NPM := $(shell command -v npm)
+MARP := $(and $(NPM),$(wildcard slides/package.json),slides/node_modules/.made)
+HUB := $(and $(NPM),$(wildcard hub/package.json),$(VENV)/.hub hub/node_modules/.made)
 
 RECENT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help lab check test workbook notebooks slides bench kernel anew
+.PHONY: help lab check test workbook notebooks record slides site bench kernel hub hub-test anew
 
 help:           ## list the commands
-	@awk -F '##' '/^[a-z]+:.*##/ {sub(/:.*/, "", $$1); printf "make %-12s%s\n", $$1, $$2}' Makefile
+	@awk -F '##' '/^[a-z-]+:.*##/ {sub(/:.*/, "", $$1); printf "make %-12s%s\n", $$1, $$2}' Makefile
 	@echo "Options go into ARGS=, another source of PyTorch into TORCH_INDEX=: see README.md."
 
 lab: workbook   ## install what is missing, open JupyterLab on your own copy of the notebooks
-	@exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=workbook \
+	@exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(WORKBOOK)" \
 	    --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None \
 	    $(PRIVATE) $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
@@ -47,20 +52,28 @@ check: $(VENV)/.test   ## check style, types, shape and what you changed (SINCE=
 	$(RUN) -m mypy
 	@tests=$$($(RUN) .ci/affected.py $(SINCE)) && set -x && $(RUN) -m pytest $$tests $(ARGS)
 
-test: $(VENV)/.test $(MARP)   ## check everything: style, unit tests, every notebook, links, environment
+test: $(VENV)/.test $(MARP) $(HUB)   ## check everything: style, unit tests, every notebook, links, environment
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n $(SIDE_BY_SIDE) --dist worksteal $(ARGS)
+	$(RUN) -m pytest -n $(SIDE_BY_SIDE) --dist worksteal --ignore=tests/hub $(ARGS)
+	@# Three learners in browsers need the machine for themselves.
+	$(if $(ARGS),,$(RUN) -m pytest tests/hub)
 
 workbook: $(VENV)/.lab   ## only copy the notebooks that your workbook/ lacks
-	@$(RUN) -m course.classroom.workbook workbook
+	@$(RUN) -m course.classroom.workbook "$(WORKBOOK)"
 
 notebooks: $(VENV)/.test   ## run the originals again and store their outputs (ARGS=FILE: only these)
 	$(RUN) .ci/store_outputs.py $(ARGS)
 
+record: $(VENV)/.test   ## measure anew what notebooks show where a world is missing (ARGS=NAME: only that)
+	$(RUN) -m course.classroom.record $(ARGS)
+
 slides: $(VENV)/.lab slides/node_modules/.made   ## make slides/build: HTML and PDF of every deck (needs npm)
 	$(RUN) slides/build.py $(ARGS)
+
+site: $(VENV)/.site   ## make site/build: the book with its stored outputs, to be read in a browser
+	$(RUN) site/build.py $(ARGS)
 
 bench: $(VENV)/.lab   ## print the table of measured ratios
 	$(RUN) -m benchmarks $(ARGS)
@@ -69,6 +82,12 @@ kernel: $(VENV)/.lab   ## offer this installation as the kernel «Course» in a 
 	@$(RUN) -m ipykernel install --user --name course --display-name Course
 	@echo "On a machine that you share, start your JupyterLab with $(PRIVATE):" \
 	    "else every user of it can read what your notebooks show."
+
+hub: $(VENV)/.hub hub/node_modules/.made   ## start a JupyterHub with the book, as hub/jupyterhub_config.py says (needs npm)
+	@exec $(RUN) -m jupyterhub -f hub/jupyterhub_config.py $(ARGS)
+
+hub-test: $(VENV)/.test $(VENV)/.hub hub/node_modules/.made   ## check the hub from a login in a browser to the end of all jobs
+	$(RUN) -m pytest tests/hub $(ARGS)
 
 $(VENV)/.made: $(STALE)
 	@for python in $(PYTHONS); do \
@@ -96,12 +115,22 @@ $(VENV)/.lab: $(VENV)/.made pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.lab
 	@echo "Installing what the tests need, about a minute."
-	@$(INSTALL) '.[test]' || $(BROKEN)
+	@$(INSTALL) '.[site,test]' || $(BROKEN)
 	@touch $@
 
-slides/node_modules/.made: slides/package.json
-	@command -v npm >/dev/null || { echo "Slides are made by Marp, which npm installs: there is no" \
-	    "npm here (Debian, Ubuntu: apt install npm)." >&2; exit 1; }
-	@echo "Installing Marp into slides/node_modules, half a minute."
-	@cd slides && npm install --no-audit --no-fund --no-package-lock --loglevel=error
+$(VENV)/.site: $(VENV)/.lab
+	@echo "Installing what makes the site, half a minute."
+	@$(INSTALL) '.[site]' || $(BROKEN)
+	@touch $@
+
+$(VENV)/.hub: $(VENV)/.lab
+	@echo "Installing JupyterHub, half a minute."
+	@$(INSTALL) '.[hub]' || $(BROKEN)
+	@touch $@
+
+%/node_modules/.made: %/package.json
+	@command -v npm >/dev/null || { echo "npm installs what $* needs (Marp makes the slides, a proxy" \
+	    "stands before a hub): there is no npm here (Debian, Ubuntu: apt install npm)." >&2; exit 1; }
+	@echo "Installing $*/node_modules, half a minute."
+	@cd $* && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 	@touch $@

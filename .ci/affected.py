@@ -14,10 +14,16 @@ ELSEWHERE = {  # what no test is named after
     ".ci/run": ("tests/test_ci.py",),
     "README.md": ("tests/test_links.py",),
     "CONTRIBUTING.md": ("tests/test_links.py",),
+    "binder": ("tests/test_binder.py",),
+    "Containerfile": ("tests/test_container.py",),
+    ".dockerignore": ("tests/test_container.py",),
     "environment.yml": ("tests/test_environment.py",),
     "constraints.txt": ("tests/test_environment.py",),
     "pyproject.toml": ("tests/test_environment.py",),
+    "site": ("tests/test_site.py",),
+    "hub": ("tests/hub",),
     "benchmarks": ("tests/test_benchmarks.py",),
+    "course": ("tests/classroom/test_recorded.py",),
     "notebooks": ("tests/test_links.py", "tests/classroom/test_problems.py"),
 }
 

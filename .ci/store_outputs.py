@@ -17,7 +17,7 @@ from nbclient.exceptions import CellControlSignal, DeadKernelError
 
 from course.classroom.workbook import KERNEL
 
-CELL_TIMEOUT_S = 180
+CELL_TIMEOUT_S = 600
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 

@@ -8,6 +8,7 @@ from benchmarks import (
     all_reduce,
     checking,
     checkpoints,
+    compiling,
     data_parallel,
     ethernet,
     gpu,
@@ -19,6 +20,7 @@ from benchmarks import (
     selectivity,
     sharded,
     simulator,
+    slurm,
     sparse_coding,
     spatial,
     storage,
@@ -28,7 +30,7 @@ from benchmarks.report import heading
 
 MODULES = (launching, all_reduce, checking, ethernet, simulator, prediction, data_parallel,
            pipeline, tensor_parallel, sharded, spatial, ring_attention, sparse_coding, local_linear,
-           selectivity, storage, checkpoints, gpu)  # fmt: skip
+           selectivity, storage, checkpoints, compiling, gpu, slurm)  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -1,14 +1,10 @@
 """What was measured, as Markdown: tables of ratios, and the machine that they are of."""
 
 import datetime
-import importlib.metadata
 import os
-import pathlib
-import platform
 from typing import NamedTuple
 
-import course
-from course.worlds.cores import cores
+from course.classroom import provenance
 
 EQUAL = 0.95  # of 1.0: two measurements of one thing differ by as much
 MB, GB = 10**6, 10**9
@@ -64,21 +60,10 @@ def judged(ratio, aim: Aim = NO_AIM) -> dict:
 def heading(turns: int) -> str:
     """What was measured on, and how the ratios are to be read."""
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
-    versions = f"Python {platform.python_version()}, torch {importlib.metadata.version('torch')}"
     return f"""# Ratios measured on {datetime.date.today()}
 
-{cores()} cores for this process ({processor()}), {memory_gb:.0f} GB of memory; \
-{platform.system()} {platform.release()}; {versions}, course {course.__version__}; load before it \
-began: {os.getloadavg()[0]:.1f}.
+{provenance.machine()} for this process, {memory_gb:.0f} GB of memory; {provenance.versions()}; \
+load before it began: {os.getloadavg()[0]:.1f}.
 
 A ratio is the median over {turns} turns, in each of which all contestants ran one after another. \
 Where the aim is ≥ 1.0, {EQUAL} and more counts as equal."""
-
-
-def processor(cpuinfo=pathlib.Path("/proc/cpuinfo")) -> str:
-    """The processor's model, as the system calls it."""
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -4,6 +4,7 @@
 these decks.  No network is needed once Marp is installed.
 """
 
+import inspect
 import os
 import re
 import shutil
@@ -15,12 +16,15 @@ import matplotlib
 
 matplotlib.use("svg")
 
-import figures  # noqa: E402  beside this file; it draws as soon as it is asked
+import figures  # noqa: E402  beside this file, as the next two; it draws as soon as it is asked
+import figures_cut  # noqa: E402
+import figures_scale  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = Path(__file__).parent
 MARP = HERE / "node_modules" / ".bin" / "marp"
-FIGURE = re.compile(r"figures/(\w+)\.svg")
+FIGURE = re.compile(r"(!\[[^\]]*)\]\(figures/(\w+)\.svg\)")
+MODULES = figures, figures_cut, figures_scale
 
 
 def decks() -> list[Path]:
@@ -30,18 +34,39 @@ def decks() -> list[Path]:
 
 def figures_of(deck: Path) -> list[str]:
     """The names of the figures that a deck shows."""
-    return list(dict.fromkeys(FIGURE.findall(deck.read_text("utf-8"))))
+    return list(dict.fromkeys(name for _, name in FIGURE.findall(deck.read_text("utf-8"))))
+
+
+def function_of(name: str):
+    """The function that draws a figure.  Raises LookupError if there is none."""
+    for module in MODULES:
+        if found := vars(module).get(name):
+            return found
+    raise LookupError(f"no function draws figures/{name}.svg")
 
 
 def draw(name: str, folder: Path):
     """Make one figure, `folder`/NAME.svg, by the function of its name."""
-    getattr(figures, name)().savefig(folder / f"{name}.svg", bbox_inches="tight")
+    drawn = function_of(name)()
+    drawn = list(drawn.values()) if isinstance(drawn, dict) else drawn
+    first = drawn if hasattr(drawn, "figure") else drawn[0]  # axes, or several of one figure
+    first.figure.savefig(folder / f"{name}.svg", bbox_inches="tight")
     plt.close("all")
+
+
+def with_texts(markdown: str) -> str:
+    """A deck whose images have a text for those who do not see them: what their function says."""
+    return FIGURE.sub(_with_text, markdown)
+
+
+def _with_text(image):
+    said = inspect.getdoc(function_of(image[2])).split("\n\n")[0].replace("\n", " ")
+    return f"{image[1]} {said}](figures/{image[2]}.svg)"
 
 
 def convert(deck: Path, folder: Path, *options):
     """Turn a deck, its figures and the theme into one file in `folder`, as Marp's options say."""
-    shutil.copy(deck, folder)
+    (folder / deck.name).write_text(with_texts(deck.read_text("utf-8")), "utf-8")
     always = [
         "--no-stdin",
         "--allow-local-files",

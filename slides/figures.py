@@ -1,6 +1,7 @@
-"""The figures of the slides, each by a function of its name: what the package draws, at their size.
+"""The figures of parts I and II and of the workers of part III, each by a function of its name.
 
-Nothing here is measured: what depends on a machine is in the notebooks.
+What the package draws, at the size of a slide; the docstring is the text of the image.  Nothing is
+measured in time: what depends on a machine is in the notebooks.
 """
 
 import functools
@@ -46,12 +47,6 @@ from course.worlds import run, simulated
 OFFICE = hardware.ETHERNET_1G
 
 
-def _figure(drawn):
-    """The figure that a function of the package has drawn in."""
-    drawn = list(drawn.values()) if isinstance(drawn, dict) else drawn
-    return drawn.figure if hasattr(drawn, "figure") else drawn[0].figure
-
-
 # Part I
 
 HESSIAN = torch.tensor([[2.0, 1.6], [1.6, 2.0]], dtype=torch.float64)
@@ -64,7 +59,7 @@ X, W1, W2 = (torch.tensor(numbers) for numbers in (
 def valley():
     """A loss over two weights, and where it is curved most and least."""
     title = "A long valley: steep across, flat along"
-    return _figure(contour.directions(HESSIAN, BEST, START, title))
+    return contour.directions(HESSIAN, BEST, START, title)
 
 
 def walks():
@@ -78,7 +73,7 @@ def walks():
     for share in 0.9, 1.03:
         found = descent.gradient_descent(loss, START, share * limit, 25)
         paths[f"{share} · 2/L"] = found.path
-    return _figure(contour.walks(HESSIAN, BEST, START, paths, "25 steps at two rates"))
+    return contour.walks(HESSIAN, BEST, START, paths, "25 steps at two rates")
 
 
 def forward():
@@ -86,18 +81,18 @@ def forward():
     h = (X @ W1).clamp(min=0)
     title = "Each unit adds up what arrives: number times weight"
     layers = "pixels x", "hidden layer h", "scores s"
-    return _figure(network.draw([X, h, h @ W2], [W1, W2], title, layers=layers))
+    return network.draw([X, h, h @ W2], [W1, W2], title, layers=layers)
 
 
 def backward():
-    """The same, with the slope of the loss in every weight; the right class is the first."""
+    """A small network with the slope of the loss in every weight; the right class is the first."""
     h = (X @ W1).clamp(min=0)
     g2 = (h @ W2).softmax(0) - torch.tensor([1.0, 0.0])
     g1 = W2 @ g2 * (h > 0)
     edges = [torch.outer(X, g1), torch.outer(h, g2)]
     title = "On every edge: the slope of the loss in its weight"
     layers = "pixels x", "hidden layer h", "scores s"
-    return _figure(network.draw([X, h, h @ W2], edges, title, layers=layers, back=[(), g1, g2]))
+    return network.draw([X, h, h @ W2], edges, title, layers=layers, back=[(), g1, g2])
 
 
 def overfitting():
@@ -117,37 +112,37 @@ def overfitting():
     known, new = zip(*history)
     losses = {"training": (range(60), known), "validation": (range(60), new)}
     title = "100 digits to learn from, losses by epoch"
-    return _figure(lines.draw(losses, title, "epoch", "loss (nats)", log="y"))
+    return lines.draw(losses, title, "epoch", "loss (nats)", log="y")
 
 
 def threshold():
     """The soft threshold, and what it makes of three numbers."""
-    return _figure(soft_threshold.draw(0.5, (2.0, 0.3, -1.0), "The soft threshold with t = 0.5"))
+    return soft_threshold.draw(0.5, (2.0, 0.3, -1.0), "The soft threshold with t = 0.5")
 
 
 def edges():
     """Atoms of 8 x 8 pixels, learned from whitened photographs."""
     patches = whitening.whitened_patches(8, 10_000, seed=0)
     found = dictionary.online(patches, 64, 1.2, batch=256, epochs=2, seed=0).dictionary
-    return _figure(figures.tiles(found.view(-1, 8, 8), "64 atoms of 8 × 8 pixels", columns=16))
+    return figures.tiles(found.view(-1, 8, 8), "64 atoms of 8 × 8 pixels", columns=16)
 
 
 def as_a_product():
     """Every window of a picture as a column."""
     taps = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     title = "Each window becomes a column"
-    return _figure(im2col.draw(torch.arange(12.0).view(3, 4), taps, title))
+    return im2col.draw(torch.arange(12.0).view(3, 4), taps, title)
 
 
 def blocks():
     """Sixteen windows, or one window for a block."""
-    return _figure(block_windows.draw())
+    return block_windows.draw()
 
 
 def one_stage():
     """Two pictures of one thing in other light, through one stage by hand."""
     rows = {"a picture": _stage(4.0, 1.0, 5.0, 5.0), "signs turned": _stage(-4.0, -1.0, -5.0, -5.0)}
-    return _figure(path.draw(rows, "Other signs: the neurons are the same"))
+    return path.draw(rows, "Other signs: the neurons are the same")
 
 
 def _stage(*pixels):
@@ -165,7 +160,7 @@ def nine_layers():
     plan = Plan(1, 32, Norm(9, 3.0, 0.02), (
         Geometry(20, 2, 4, 0.1, 3, 1), Geometry(3, 1, 8, 0.3, 2, 1), Geometry(2, 1, 8, 0.3, 1, 1),
     ))  # fmt: skip
-    return _figure(stages.draw(plan, "An orange cell reads the orange window on its left"))
+    return stages.draw(plan, "An orange cell reads the orange window on its left")
 
 
 # Part II
@@ -173,12 +168,12 @@ def nine_layers():
 
 def three_cuts():
     """The work of training as a box, cut in three directions."""
-    return _figure(cuts.draw())
+    return cuts.draw()
 
 
 def layer_in_two():
     """One layer, two ranks, and what each sends."""
-    return _figure(layer_cut.draw())
+    return layer_cut.draw()
 
 
 def two_numbers():
@@ -191,7 +186,7 @@ def two_numbers():
         reached[cable.name] = sizes, rates
     title = "Short messages pay for latency, long ones for bytes"
     text = title, "message (bytes)", "bandwidth reached (GB/s), by the formula"
-    return _figure(lines.draw(reached, *text, log="xy"))
+    return lines.draw(reached, *text, log="xy")
 
 
 def thirty_seconds():
@@ -206,17 +201,17 @@ def thirty_seconds():
         "FDR InfiniBand, 54.5 Gb/s": plain / 54.5,
     }
     title = "One billion parameters: the seconds, by what is assumed"
-    return _figure(figures.bars(assumed, title, "time (s)"))
+    return figures.bars(assumed, title, "time (s)")
 
 
 def four_collectives():
-    """Those that hand out and collect: what each rank holds before and after."""
-    return _figure(card.draw(run(card.all_eight, 4), list(card.WHAT)[:4]))
+    """Collectives that hand out and collect: what each rank holds before and after."""
+    return card.draw(run(card.all_eight, 4), list(card.WHAT)[:4])
 
 
 def other_four():
-    """Those whose result is everywhere."""
-    return _figure(card.draw(run(card.all_eight, 4), list(card.WHAT)[4:]))
+    """Collectives whose result is everywhere: what each rank holds before and after."""
+    return card.draw(run(card.all_eight, 4), list(card.WHAT)[4:])
 
 
 def broadcast_tree():
@@ -224,7 +219,7 @@ def broadcast_tree():
     axes = figures.panels(1, width=7.0, height=3.6)[0]
     plan = player.planned(binomial_tree(8))
     title = "The ranks that have it double: 8 ranks in 3 steps"
-    return _figure(player.rounds(plan, 8, title, axes))
+    return player.rounds(plan, 8, title, axes)
 
 
 def four_sums():
@@ -256,7 +251,7 @@ def who_is_fastest():
             known = found.setdefault(name, ([], []))
             known[0].append(size), known[1].append(took)
     title = "64 ranks over 1 Gb/s: which is fastest depends on the size"
-    return _figure(race.draw(found, title, "vector (bytes)", "time, predicted (s)"))
+    return race.draw(found, title, "vector (bytes)", "time, predicted (s)")
 
 
 def five_graphs():
@@ -286,7 +281,7 @@ def rounds_to_agree():
             for name, graph in kinds.items()}  # fmt: skip
     rows["one-peer"] = counts, [graphs.one_peer_rounds(p, 1e-3) for p in counts]
     title = "Rounds until a thousandth of the disagreement is left"
-    return _figure(lines.draw(rows, title, "ranks", "rounds", log="xy"))
+    return lines.draw(rows, title, "ranks", "rounds", log="xy")
 
 
 # Part III
@@ -300,7 +295,7 @@ def when_sent():
     marks = [1e3 * each for each in (layer_s * layers / 2, *ready)]
     shown = [(1e3 * begins, 1e3 * ends) for begins, ends in spans[4]]
     totals = [1e3 * spans[size][-1][1] for size in spans]
-    return _figure(overlap.choice(marks, shown, list(spans), totals, 4))
+    return overlap.choice(marks, shown, list(spans), totals, 4)
 
 
 def _spans(ready, size) -> list:
@@ -317,14 +312,14 @@ def _spans(ready, size) -> list:
 def who_keeps_what():
     """Four ranks, and what of each vector each has: ZeRO, stage 1."""
     kept = {"weights": False, "gradients": False, "Adam's averages": True}
-    return _figure(shards.draw(kept, 4, "ZeRO, stage 1: only the optimizer's state is cut"))
+    return shards.draw(kept, 4, "ZeRO, stage 1: only the optimizer's state is cut")
 
 
 def noisy_slopes():
     """The slopes of single samples at three weights."""
     targets = torch.randn(12, generator=torch.Generator().manual_seed(0)).tolist()
     title = "Slopes of twelve samples, at three places"
-    return _figure(batch_size.slopes(targets, (4.0, 1.0, 0.0), title))
+    return batch_size.slopes(targets, (4.0, 1.0, 0.0), title)
 
 
 def server():
@@ -332,13 +327,13 @@ def server():
     turns = [pushes.Turn("0", 0.0, 1.0, "g₀"), pushes.Turn("1", 0.4, 1.8, "g₀"),
              pushes.Turn("0", 1.2, 2.4, "g₁")]  # fmt: skip
     weights = ["w₀", "w₁", "w₂", "w₃"]
-    return _figure(pushes.server_timeline(turns, weights, "Client 1's gradient is of version 0"))
+    return pushes.server_timeline(turns, weights, "Client 1's gradient is of version 0")
 
 
 def stale_limit():
     """Up to which rate gradients of each age still arrive."""
     title = "The largest rate that arrives, by the age of the gradients"
-    return _figure(stale.limits(lambda s: 2 * math.sin(math.pi / (2 * (2 * s + 1))), {}, title))
+    return stale.limits(lambda s: 2 * math.sin(math.pi / (2 * (2 * s + 1))), {}, title)
 
 
 def tied():

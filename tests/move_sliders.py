@@ -40,7 +40,7 @@ def move_to_both_ends(control):
 
 def move_all_sliders():
     """Every control of every box of sliders goes to its ends and back."""
-    for box in [each for each in gc.get_objects() if isinstance(each, ipywidgets.VBox)]:
+    for box in [each for each in gc.get_objects() if issubclass(type(each), ipywidgets.VBox)]:
         *controls, _ = box.children
         for control in controls:
             start = control.value

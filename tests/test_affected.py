@@ -16,6 +16,7 @@ FILES = (
     "course/comm/trace.py", "course/comm/__init__.py", "tests/comm/test_trace.py",
     "tests/test_house.py", "tests/comm/conftest.py", "tests/comm/deep/test_deep.py", "Makefile",
     "tests/test_makefile.py", "notes.txt",
+    "tests/classroom/test_recorded.py",
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def change(root, name, text="changed"):
         ("tests/test_house.py", []),
         ("Makefile", ["tests/test_makefile.py"]),
         ("notes.txt", []),
+        ("course/classroom/records/new.json", ["tests/classroom/test_recorded.py"]),
         ("a name\nof two lines.txt", []),
     ],
 )

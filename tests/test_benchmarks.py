@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 
 from benchmarks import __main__ as program
-from benchmarks import all_reduce, checking, ethernet, launching, storage
-from benchmarks.report import NO_AIM, Aim, Table, judged, processor
+from benchmarks import all_reduce, checking, compiling, ethernet, launching, slurm, storage
+from benchmarks.report import NO_AIM, Aim, Table, judged
 from benchmarks.turns import Ratio, Stolen, in_turns, race
 from course.collectives import all_reduce as reduce_all
 from course.comm import CommMismatch
 from course.worlds import hosts, run
+from tests import slurm_box
 
 WHY_NOT = hosts.available()
 
@@ -104,6 +105,14 @@ def test_nothing_is_faster_than_the_cables_allow():
     assert auto["algorithm"].startswith("auto (best: ") and auto["aim"] == "≥ 0.9"
 
 
+@pytest.mark.skipif(slurm_box.missing() is not None, reason=slurm_box.missing() or "")
+def test_ranks_on_nodes_of_slurm_are_raced():
+    reduced, began = slurm.measure(1).rows
+    assert (reduced["what"], reduced["aim"]) == ("all-reduce", "≥ 0.9")
+    assert float(reduced["seconds"]) >= 0.19  # the cables allow no less
+    assert (began["what"], began["aim"], began["ratio"]) == ("run", "≤ 1.0", began["seconds"])
+
+
 def disagree_in_both(comm):
     """Whether a differing op is noticed: in the group made for it, and in the run itself."""
     calls = checking.contestants(comm, 4)
@@ -153,12 +162,6 @@ def test_a_program_ends_with_what_it_started_when_interrupted(tmp_path, interrup
     os.close(reader)
 
 
-def test_the_processor_is_called_by_its_name(tmp_path):
-    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name\t: Abacus 9 @ 1 Hz\n")
-    assert processor(tmp_path / "cpuinfo") == "Abacus 9 @ 1 Hz"
-    assert processor(tmp_path / "nothing")
-
-
 def quick(turns):
     return Table("Quick", [{"turns": turns}])
 
@@ -185,6 +188,19 @@ def test_wrong_options_are_refused_before_anything_is_measured(arguments, senten
     with pytest.raises(SystemExit):
         program.main(arguments)
     assert sentence in capsys.readouterr().err
+
+
+def test_compiling_is_a_row_of_medians(monkeypatch):
+    turns = iter([(0.011, 20.0, 0.004), (0.012, 21.0, 0.006), (0.010, 19.0, 0.005)])
+    monkeypatch.setattr(compiling, "timed_calls", lambda fn, x: next(turns))
+    table = compiling.measure(3)
+    assert table.rows[0]["ms"] == "11.0 / 5.0" and table.rows[0]["ratio"] == "2.00"
+    assert table.rows[0]["first call (s)"] == "20.0"
+
+
+def test_without_a_compiler_the_others_are_still_measured(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "has no compiler" in compiling.measure(1).rows[0]["not measured"]
 
 
 def test_photographs_are_raced(tmp_path):

@@ -52,7 +52,7 @@ def test_where_nothing_is_missing_nothing_is_installed(machine):
 
 def test_a_bare_machine_gets_what_it_lacks_and_then_the_tests(machine):
     said, status = run(machine)
-    packages = "python3-venv chromium chromium-driver npm iproute2 python3-simgrid"
+    packages = "python3-venv chromium chromium-driver npm iproute2 python3-simgrid slurm-wlm munge"
     assert f"apt-get install --yes --no-install-recommends {packages}" in said
     assert (said[-1], status) == ("make test with data in []", 0)
 

@@ -1,6 +1,7 @@
 """The package keeps its shape: imports point down, it stays small, every name has one home."""
 
 import ast
+import functools
 import io
 import json
 import re
@@ -13,16 +14,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = sorted((ROOT / "course").rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 LONGEST_FUNCTION = 40
+LONGEST_CELL = 15  # lines that a learner reads
+MOST_CELLS = 55  # of a notebook
 
 # The rooms, lowest first: each may import what stands behind it, and itself.  A room that is not
 # named is a part of the one that it stands in.
 MAY_IMPORT = {
     "comm": "",
-    "worlds": "comm worlds/local worlds/netns worlds/mpirun worlds/simulator",
+    "worlds": "comm worlds/local worlds/netns worlds/mpirun worlds/simulator worlds/sockets "
+    "worlds/slurm",
     "worlds/sockets": "comm",
     "worlds/local": "comm worlds worlds/sockets",
     "worlds/netns": "comm worlds worlds/sockets worlds/local",
     "worlds/mpirun": "comm worlds worlds/sockets worlds/local",
+    "worlds/slurm": "comm worlds worlds/sockets worlds/local",
     "worlds/simulator": "comm worlds",
     "collectives": "comm",
     "learning": "",
@@ -34,14 +39,18 @@ MAY_IMPORT = {
 ENTRANCES = ("course.worlds", "course.worlds.launch")
 
 LARGEST = {  # lines of code
-    "comm": 580, "worlds": 4080, "collectives": 760, "learning": 1985, "parallel": 130,
-    "parallel/array": 745, "parallel/data": 580, "parallel/elastic": 250, "parallel/experts": 210,
-    "parallel/farm": 205, "parallel/gossip": 165, "parallel/hybrid": 235, "parallel/pipeline": 950,
-    "parallel/sequence": 190, "parallel/server": 480, "parallel/sharded": 700,
-    "parallel/spatial": 500, "parallel/tensor": 445, "cluster": 395, "cluster/cots": 160,
-    "cluster/scaling": 330, "cluster/failover": 790, "cluster/storage": 420,
-    "classroom": 2020, "classroom/drawings": 1700,
+    "comm": 580, "worlds": 5080, "collectives": 775, "learning": 2060, "parallel": 145,
+    "parallel/array": 760, "parallel/data": 600, "parallel/elastic": 250, "parallel/experts": 225,
+    "parallel/farm": 245, "parallel/gossip": 165, "parallel/hybrid": 255, "parallel/pipeline": 1030,
+    "parallel/sequence": 190, "parallel/server": 480, "parallel/sharded": 730,
+    "parallel/spatial": 510, "parallel/tensor": 445, "cluster": 415, "cluster/cots": 160,
+    "cluster/scaling": 360, "cluster/failover": 845, "cluster/storage": 440,
+    "cluster/placement": 660, "classroom": 2760, "classroom/drawings": 1940,
+    "cluster/planning": 480, "cluster/frameworks": 280,
 }  # fmt: skip
+
+ENDS = re.compile(r"(# hint|(print\()?check)\(")
+ASKS = re.compile(r"(?<![.\w])predict\(")
 
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER)  # fmt: skip
@@ -86,6 +95,7 @@ def docstrings(tree):
             yield first
 
 
+@functools.cache
 def lines_of_code(text):
     """How many lines hold code: no blank lines, comments or docstrings."""
     lines = set()
@@ -114,9 +124,23 @@ def defined(tree):
     }
 
 
+def cells_of(notebook):
+    """The source of each code cell, and whether it is folded."""
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            folded = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+            yield "".join(cell["source"]), folded
+
+
 def code_cells(notebook):
-    cells = json.loads(notebook.read_text())["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return [source for source, _ in cells_of(notebook)]
+
+
+def to_be_read(source):
+    """The lines of a cell, but for what every exercise ends with; none of one that imports."""
+    if source.startswith(("import ", "from ")):
+        return []
+    return [line for line in source.splitlines() if line.strip() and not ENDS.match(line)]
 
 
 def test_every_folder_of_the_package_is_a_floor():
@@ -187,16 +211,71 @@ def test_functions_are_short(path):
     assert not [(name, lines) for name, lines in found if lines > LONGEST_FUNCTION]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
-def test_no_notebook_defines_again_what_the_package_has(notebook):
-    homes = {
+@functools.cache
+def homes():
+    """{name: the module of the package that defines it}."""
+    return {
         name: name_of(path)
         for path in PACKAGE
         if "problems" not in path.parts  # there the learner's own function has the same name
         for name in defined(ast.parse(path.read_text()))
     }
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_no_notebook_defines_again_what_the_package_has(notebook):
     here = set().union(*(defined(ast.parse(cell)) for cell in code_cells(notebook)))
-    assert not {name: homes[name] for name in here if name in homes}
+    assert not {name: homes()[name] for name in here if name in homes()}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_cells_that_are_read_are_short(notebook):
+    cells = [to_be_read(source) for source, folded in cells_of(notebook) if not folded]
+    assert not [(lines[0], len(lines)) for lines in cells if len(lines) > LONGEST_CELL]
+
+
+def cells_in(notebook):
+    return len(json.loads(notebook.read_text())["cells"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_a_notebook_has_few_cells(notebook):
+    assert cells_in(notebook) <= MOST_CELLS
+
+
+def test_a_notebook_with_many_cells_is_found(tmp_path):
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps({"cells": MOST_CELLS * [{}]}))
+    test_a_notebook_has_few_cells(path)
+    path.write_text(json.dumps({"cells": (MOST_CELLS + 1) * [{}]}))
+    with pytest.raises(AssertionError, match=f"{MOST_CELLS + 1}"):
+        test_a_notebook_has_few_cells(path)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_no_question_is_folded_away(notebook):
+    assert not [source for source, folded in cells_of(notebook) if folded and ASKS.search(source)]
+
+
+def test_a_long_cell_and_a_folded_question_are_found(tmp_path):
+    def cell(source, **metadata):
+        return {"cell_type": "code", "source": source, "metadata": metadata}
+
+    def book(*cells):
+        path = tmp_path / "book.ipynb"
+        path.write_text(json.dumps({"cells": cells}))
+        return path
+
+    folded = {"source_hidden": True}
+    long, asks = "x = 1\n\n" * (LONGEST_CELL + 1), 'guess = predict("How many?", ...)'
+    with pytest.raises(AssertionError, match="x = 1"):
+        test_cells_that_are_read_are_short(book(cell("x = 0"), cell(long)))
+    test_cells_that_are_read_are_short(
+        book(cell(long, jupyter=folded), cell("import os\n" + long), cell("check(x)\n" + long[7:]))
+    )
+    with pytest.raises(AssertionError, match="How many"):
+        test_no_question_is_folded_away(book(cell(asks), cell(asks, jupyter=folded)))
+    test_no_question_is_folded_away(book(cell("net.predict(x)", jupyter=folded)))
 
 
 EXAMPLE = '''"""Of

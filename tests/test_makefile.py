@@ -64,8 +64,8 @@ def is_install(line):
 
 def test_help_names_every_command(machine):
     said, _, asked = make(machine)
-    commands = "help", "lab", "check", "test", "workbook", "notebooks", "slides", "bench", "kernel"
-    for command in commands:
+    commands = "help", "lab", "check", "test", "workbook", "notebooks", "record", "slides"
+    for command in (*commands, "site", "bench", "kernel", "hub", "hub-test"):
         assert f"make {command} " in said
     assert asked == []
 
@@ -129,7 +129,7 @@ def test_torch_may_come_from_another_index_and_goes_on_to(machine):
     venv, install, *_ = make(machine, "lab", f"TORCH_INDEX={index}")[2]
     assert (venv, install) == ("-m venv --clear .venv", wanted + ".[lab]")
     assert not any(map(is_install, make(machine, "lab")[2]))
-    assert wanted + ".[test]" in make(machine, "test")[2]
+    assert wanted + ".[site,test]" in make(machine, "test")[2]
 
 
 def test_without_a_recent_python_a_sentence_says_what_to_do(machine):
@@ -165,11 +165,61 @@ def test_where_git_does_not_know_what_changed_the_quick_check_fails(machine):
     assert status != 0 and asked[-1] == ".ci/affected.py"
 
 
+def test_the_site_is_made_with_what_it_needs_and_no_tests(machine):
+    installs = [line for line in make(machine, "site")[2] if is_install(line)]
+    assert [line.rpartition(" ")[2] for line in installs] == [".[lab]", ".[site]"]
+    assert make(machine, "site", "ARGS=elsewhere")[2] == ["site/build.py elsewhere"]
+
+
 def test_a_kernel_for_another_jupyterlab_comes_with_advice(machine):
     assert "start your JupyterLab with --KernelManager.transport=ipc" in make(machine, "kernel")[0]
 
 
+def put_npm(machine):
+    """An npm that says what it is asked, and where; and what the hub asks of it."""
+    script = machine / "bin" / "npm"
+    script.write_text('#!/bin/sh\nmkdir -p node_modules; echo "npm $1 in $(basename "$PWD")"\n')
+    script.chmod(0o755)
+    (machine / "project" / "hub").mkdir()
+    (machine / "project" / "hub" / "package.json").touch()
+
+
+def test_a_hub_is_installed_with_its_proxy_and_started(machine):
+    put_npm(machine)
+    said, status, asked = make(machine, "hub", "ARGS=--debug")
+    assert status == 0 and said.count("npm install in hub") == 1
+    assert asked[-2].endswith("--editable .[hub]")
+    assert asked[-1] == "-m jupyterhub -f hub/jupyterhub_config.py --debug"
+    said, _, asked = make(machine, "hub-test")
+    assert "npm install" not in said and asked[-1] == "-m pytest tests/hub"
+    assert [line.split()[-1] for line in asked if is_install(line)] == [".[site,test]"]
+
+
+def test_all_tests_are_those_of_the_hub_too_where_there_is_npm(machine):
+    put_npm(machine)
+    said, _, asked = make(machine, "test")
+    assert "npm install in hub" in said and any(line.endswith(".[hub]") for line in asked)
+
+
+def test_without_npm_a_sentence_says_what_to_do(machine):
+    put_npm(machine)
+    without = machine / "without"  # what make needs, and no npm
+    without.mkdir()
+    for name in ("sh", "awk", "cat", "pwd", "test", "touch", "cp", "mkdir", "make"):
+        (without / name).symlink_to(shutil.which(name))
+    (machine / "bin" / "npm").unlink()
+    environment = {"PATH": f"{machine / 'bin'}:{without}"}
+    done = subprocess.run(["make", "hub"], cwd=machine / "project", env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert (
+        done.returncode and "there is no npm here (Debian, Ubuntu: apt install npm)" in done.stderr
+    )
+
+
 def test_what_must_pass_is_run_in_this_order(machine):
-    checks = make(machine, "test", "SIDE_BY_SIDE=5")[2][-4:]
+    checks = make(machine, "test", "SIDE_BY_SIDE=5")[2][-5:]
     assert checks == ["-m ruff format --check .", "-m ruff check .", "-m mypy",
-                      "-m pytest -n 5 --dist worksteal"]  # fmt: skip
+                      "-m pytest -n 5 --dist worksteal --ignore=tests/hub",
+                      "-m pytest tests/hub"]  # fmt: skip
+    some = make(machine, "test", "ARGS=tests/comm")[2][-1]
+    assert some.endswith("--ignore=tests/hub tests/comm")

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=180",
+NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600",
          "--maxfail=5", "--color=no")  # fmt: skip
 IGNORED = "nbval-ignore-output"
 MOVE_SLIDERS = Path(__file__).with_name("move_sliders.py")
@@ -49,7 +49,7 @@ def with_moved_sliders(path, folder):
 
 
 @each_notebook
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_stored_output_comes_again_and_sliders_move(path, tmp_path):
     own_ledger = os.environ | {"COURSE_PROGRESS": str(tmp_path / "progress.json")}
     copy = with_moved_sliders(path, tmp_path)

@@ -30,6 +30,9 @@ const plain = texts.filter(each => !each.closest('svg:not([data-marpit-svg]), mj
 return plain.filter(each => parseFloat(getComputedStyle(each).fontSize) < arguments[0])
     .map(each => each.textContent);
 """
+UNTOLD = """
+return [...document.images].filter(i => i.alt.trim().split(/\\s+/).length < 5).map(i => i.src)
+"""
 BROKEN = "return [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 
@@ -57,10 +60,24 @@ def slides_of(deck) -> list[str]:
 
 def test_every_figure_has_its_function_and_every_function_is_shown(maker):
     shown = {name for deck in maker.decks() for name in maker.figures_of(deck)}
-    own = {name for name, each in vars(maker.figures).items()
-           if getattr(each, "__module__", "") == "figures"}  # fmt: skip
-    made = {name for name in own if not name.startswith("_")}
-    assert shown == made
+    own = [name for module in maker.MODULES for name, each in vars(module).items()
+           if getattr(each, "__module__", "") == module.__name__]  # fmt: skip
+    made = [name for name in own if not name.startswith("_")]
+    assert sorted(made) == sorted(shown)  # none is made in two modules
+
+
+def test_every_image_has_the_text_of_its_function(maker):
+    made = maker.with_texts("![h:400](figures/valley.svg)")
+    text = "A loss over two weights, and where it is curved most and least."
+    assert made == f"![h:400 {text}](figures/valley.svg)"
+    for deck in maker.decks():
+        for name in maker.figures_of(deck):
+            assert len((maker.function_of(name).__doc__ or "").split()) >= 5, name
+
+
+def test_a_figure_without_function_is_told(maker):
+    with pytest.raises(LookupError, match="no function draws figures/nobody.svg"):
+        maker.with_texts("![](figures/nobody.svg)")
 
 
 @pytest.mark.parametrize("deck", DECKS, ids=lambda deck: deck.stem)
@@ -83,5 +100,17 @@ def test_nothing_is_over_the_edge_or_too_small(maker, deck, tmp_path):
         page.get((tmp_path / f"{deck.stem}.html").as_uri())
         assert page.execute_script("return document.querySelectorAll('section').length") > 1
         assert page.execute_script(BROKEN) == []
+        assert page.execute_script(UNTOLD) == []
         assert page.execute_script(TOO_LARGE) == []
         assert page.execute_script(TOO_SMALL, SMALLEST_PX) == []
+
+
+def test_the_instructors_plans_have_the_minutes_of_readme_and_fill_their_time():
+    page = (FOLDER / "INSTRUCTOR.md").read_text("utf-8")
+    readme = (FOLDER.parent / "README.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| (\d\d) \|.*\| (\d+ \+ \d+) \|$", readme, flags=re.M))
+    whole = re.findall(r"\[(\d\d) \w+\]\(.*\| (\d+ \+ \d+) \|$", page, flags=re.M)
+    assert len(whole) >= 7 and all(told[number] == minutes for number, minutes in whole)
+    plans = page.split("\n## ")[2:5]
+    row = re.compile(r"^\|(?: \d? ?\|)? ?(\d+) \|", flags=re.M)
+    assert [sum(map(int, row.findall(plan))) for plan in plans] == [4 * 60, 7 * 60, 14 * 60]

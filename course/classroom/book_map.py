@@ -48,25 +48,20 @@ PARTS = {
     ),
 }
 CORE = (0, 1, 2, 4, 7, 8, 9, 10, 12, 13, 16, 18, 22)
-WRITTEN = tuple(range(23))
 
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, LINE_HEIGHT = 0.92, 0.62, 1.05, 0.14  # in steps between boxes
-LOOKS = {  # face, edge, line
-    "core path": ("#CFE6F5", "0.2", "-"),
-    "optional": ("white", "0.2", "-"),
-    "not written yet": ("white", "0.6", "--"),
-}
+EDGE = "0.2"
+FACES = {"core path": "#CFE6F5", "optional": "white"}
 
 
 class Notebook(NamedTuple):
-    """One question of the book; `core` lies on the core path, `written` can be opened today."""
+    """One question of the book; `core` lies on the core path."""
 
     number: int
     part: str
     name: str
     question: str
     core: bool
-    written: bool
 
     @property
     def file(self) -> str:
@@ -77,7 +72,7 @@ def notebooks() -> list[Notebook]:
     """All notebooks, in the book's order."""
     rows = [(part, *row) for part, rows in PARTS.items() for row in rows]
     return [
-        Notebook(number, part, name, question, number in CORE, number in WRITTEN)
+        Notebook(number, part, name, question, number in CORE)
         for number, (part, name, question) in enumerate(rows)
     ]
 
@@ -90,26 +85,20 @@ def draw():
         axes.text(0, y - 0.08, f"Part {numeral} · {part}", fontsize=11)
         for x, notebook in enumerate(each for each in book if each.part == part):
             box(axes, x, y, notebook)
-    core, written = (sum(getattr(each, kind) for each in book) for kind in ("core", "written"))
-    title = f"{core} of {len(book)} notebooks make the core path; {written} are written so far"
+    title = f"{sum(each.core for each in book)} of {len(book)} notebooks make the core path"
     named(axes, title, "", "").set_axis_off()
     axes.set(xlim=(-0.02, 10), ylim=(len(PARTS) * ROW_HEIGHT, -0.4))
-    handles = [
-        Patch(facecolor=face, edgecolor=edge, linestyle=line, label=label)
-        for label, (face, edge, line) in LOOKS.items()
-    ]
-    axes.legend(handles=handles, ncols=3, frameon=False, loc="lower right", fontsize=9)
+    handles = [Patch(facecolor=face, edgecolor=EDGE, label=label) for label, face in FACES.items()]
+    axes.legend(handles=handles, ncols=2, frameon=False, loc="lower right", fontsize=9)
     return axes
 
 
 def box(axes, x, y, notebook):
     """One notebook's number and name in a box, at column `x` and height `y` (downwards)."""
-    face = LOOKS["core path" if notebook.core else "optional"][0]
-    _, edge, line = LOOKS["optional" if notebook.written else "not written yet"]
-    corners = "round,pad=0,rounding_size=0.06"
-    looks = {"boxstyle": corners, "facecolor": face, "edgecolor": edge, "linestyle": line}
+    face = FACES["core path" if notebook.core else "optional"]
+    looks = {"boxstyle": "round,pad=0,rounding_size=0.06", "facecolor": face, "edgecolor": EDGE}
     axes.add_patch(FancyBboxPatch((x, y), BOX_WIDTH, BOX_HEIGHT, **looks))
-    middle, text = x + BOX_WIDTH / 2, {"ha": "center", "color": "0" if notebook.written else "0.35"}
+    middle, text = x + BOX_WIDTH / 2, {"ha": "center"}
     axes.text(middle, y + 0.21, f"{notebook.number:02}", weight="bold", **text)
     for row, word in enumerate(notebook.name.split("_")):
         axes.text(middle, y + 0.38 + row * LINE_HEIGHT, word, fontsize=8.5, **text)

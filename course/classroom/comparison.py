@@ -1,7 +1,7 @@
 """Compare an answer's numbers with the right ones, and with what a slip would have given.
 
 `compare` runs a learner's function beside the right one on several cases; `like`, `close`,
-`multiple` and `refuse` compare single values.
+`multiple` and `refuse` compare single values, `largest_difference` what several ranks have.
 """
 
 import torch
@@ -53,6 +53,11 @@ def close(a, b, tolerance=1e-6) -> bool:
     """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`."""
     a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
     return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm())
+
+
+def largest_difference(pairs) -> float:
+    """The largest difference between a number of one tensor and the same one of another."""
+    return max((a - b).abs().max().item() for a, b in pairs)
 
 
 def refuse(got, *slips, tolerance=1e-6):

@@ -24,6 +24,7 @@ PROBES = {
     "data": machine.data,
     "ranks": machine.two_ranks,
     "hosts": machine.hosts,
+    "Slurm": machine.slurm,
 }
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from course.classroom.ledger import location
 
 GB = 2**30
+BLOCK = 2**16
 ENOUGH_GB, LITTLE_GB, SHARED_GB = 3, 1, 0.25  # for four ranks with torch, and a notebook
 
 
@@ -131,12 +132,16 @@ def ledger(path=None) -> Finding:
 
 
 def unwritable(folder: Path) -> str:
-    """Why nothing can be written in a folder, which need not exist yet; nothing if it can."""
+    """Why nothing can be written in a folder, which need not exist yet; nothing if it can.
+    A full disk or quota takes a file, but nothing into it."""
     if str(folder).startswith("~"):
         return f"there is no home folder for {folder}"
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     try:
-        with tempfile.NamedTemporaryFile(dir=nearest):
+        with tempfile.NamedTemporaryFile(dir=nearest) as file:
+            file.write(bytes(BLOCK))
+            file.flush()
+            os.fsync(file.fileno())
             return ""
     except OSError as trouble:
         return f"{folder}: {trouble.strerror}"
@@ -163,6 +168,20 @@ def hosts(obstacle=None) -> Finding:
     if why := obstacle():
         return Finding("hosts", why, "notebooks show recorded times over Ethernet instead")
     return Finding("hosts", "an Ethernet cluster in a box can be had")
+
+
+def slurm(obstacle=None, installed=None) -> Finding:
+    """The nodes of a cluster, which on=slurm() asks for."""
+    if obstacle is None:
+        from course import worlds
+
+        obstacle = worlds.slurm.available
+    if not (shutil.which("srun") if installed is None else installed):
+        return Finding("Slurm", "none here: this machine is no part of a cluster")
+    if why := obstacle():
+        advice = "ask the cluster's administrators; all but on=slurm() works without"
+        return Finding("Slurm", why, advice)
+    return Finding("Slurm", "on=slurm() can ask for nodes")
 
 
 def two_ranks(run=None) -> Finding:

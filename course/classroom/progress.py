@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import re
 import textwrap
 from contextlib import suppress
 from itertools import groupby
@@ -98,10 +99,20 @@ def in_words(value) -> str:
 def compared(said, measured, unit: str = "") -> str:
     """A guess beside what was measured: the same or not, or for numbers how many times too much."""
     if is_number(said) and is_number(measured):
+        share = unit == "%" and 0 < said < 1 <= measured
+        meant = f" (did you mean {shown(100 * said, unit)}?)" if share else ""
         beside = f"you said {shown(said)}, measured {shown(measured, unit)}"
-        return f"{beside}: {missed_by(said, measured)}"
-    so = "and so it is" if said == measured else f"but it is {shown(measured, unit)}"
+        return f"{beside}: {missed_by(said, measured)}{meant}"
+    so = "and so it is" if alike(said, measured) else f"but it is {shown(measured, unit)}"
     return f"you said {shown(said, unit)}, {so}"
+
+
+def alike(said, measured) -> bool:
+    """Whether two answers are the same, words by their letters and digits: '(B)' is 'b'."""
+    if not isinstance(measured, str) or not isinstance(said, str | int):
+        return said == measured
+    one, other = (re.sub(r"[\W_]", "", str(each).lower()) for each in (said, measured))
+    return one == other != "" or said == measured
 
 
 def missed_by(said, measured) -> str:
@@ -111,7 +122,7 @@ def missed_by(said, measured) -> str:
     if said * measured < 0:
         return "the sign is wrong"
     if not (math.isfinite(said) and math.isfinite(measured)) or said == 0 or measured == 0:
-        return f"too {'much' if abs(said) > abs(measured) else 'little'}"
+        return f"too {'much' if said > measured else 'little'}"
     ratio = max(said / measured, measured / said)
     if ratio <= 1.05:
         return "within 5 %"
@@ -161,13 +172,14 @@ def prediction_lines(records: dict) -> list[str]:
     return lines
 
 
-def export(path) -> Path:
+def export(path, name: str = "") -> Path:
     """Copy the learner's ledger to `path`: JSON, or the overview where the name ends in .txt.
 
-    An earlier copy is replaced.  Raises FileExistsError for any other file.
+    Who made it stands in the JSON only if a `name` is given.  An earlier copy is replaced.  Raises
+    FileExistsError for any other file.
     """
     path = Path(path).expanduser()
-    entries = ledger(location()).entries()
+    entries = ledger(location()).entries() | ({"name": str(name)} if name else {})
     text = progress() if path.suffix == ".txt" else json.dumps(entries, indent=1)
     if path.exists() and not is_copy(path):
         raise FileExistsError(f"{path} is there already and no copy of a ledger: name another file")

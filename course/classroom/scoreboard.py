@@ -17,7 +17,6 @@ from typing import NamedTuple
 import torch
 from torch.nn.utils import vector_to_parameters
 
-from course.cluster.fabric import one_switch
 from course.cluster.hardware import ETHERNET_1G, GIGA, Device
 from course.learning.training import digits
 from course.worlds import run, simulated
@@ -105,6 +104,8 @@ def trial(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outc
     workers together; all ways see the same number.  Workers who go each `alone`, without waiting,
     take batches in proportion to their speed, so many in all.
     """
+    from course.cluster.fabric import one_switch  # here: no rank has use for networkx, 0.3 s
+
     shares = paces(slow if alone else 1.0, steps_for(batch))
     ranks = servers + WORKERS
     world = simulated(one_switch(ranks, WORKER, CABLE), slow={ranks - 1: slow})

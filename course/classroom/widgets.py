@@ -9,19 +9,26 @@ from IPython.display import display
 
 from course.classroom.film_strip import caption, film_strip, moments
 
+LOOKS = {"style": {"description_width": "15em"}, "layout": {"width": "41em"}}  # of all controls
+LONGEST = 26  # letters of a label that are seen in full
+
 
 def slider(label, low, high, start, step=None):
     """A slider named `label` over [low, high]; whole numbers in, whole numbers out.
 
-    Raises ValueError where the start lies outside.
+    Raises ValueError where the start lies outside, and for a label that would be cut.
     """
+    if len(label) > LONGEST:
+        raise ValueError(
+            f"a label has at most {LONGEST} letters, not the {len(label)} of {label!r}"
+        )
     if not low <= start <= high:
         raise ValueError(f"slider {label!r} starts at {start}, outside [{low}, {high}]")
     whole = all(isinstance(each, int) for each in (low, high, start, step or 1))
     kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
     return kind(
         start, min=low, max=high, step=step or (1 if whole else (high - low) / 100),
-        description=label, style={"description_width": "12em"}, layout={"width": "38em"},
+        description=label, **LOOKS,
     )  # fmt: skip
 
 

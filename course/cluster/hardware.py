@@ -6,7 +6,7 @@ decks, `memory` general knowledge (H or M: how sure), `derived` from another fig
 
 from typing import NamedTuple
 
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 
 GIGA, MICRO = 1e9, 1e-6
 
@@ -73,7 +73,7 @@ def bundle(count: int, cable: Cable) -> Cable:
 
     What it leaves out: a message that keeps to one cable, and two that meet on it.
     """
-    check_count("cables side by side", count)
+    required_count(count, "the number of cables side by side")
     source = f"derived: {count} of it; {cable.source}"
     return cable._replace(name=f"{count} x {cable.name}", bytes_per_s=count * cable.bytes_per_s,
                           source=source)  # fmt: skip

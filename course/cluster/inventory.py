@@ -43,10 +43,13 @@ def inventory(graph: nx.Graph) -> Inventory:
 def oversubscription(graph: nx.Graph, switch) -> float:
     """Bytes a second of the cables from `switch` down, over those of its other cables.
 
-    Down is where it is nearer to a device.  Raises ValueError where no cable leads elsewhere.
+    Down is where it is nearer to a device.  Raises ValueError where no cable leads elsewhere, or no
+    device reaches it.
     """
     devices = Routes(graph).devices
-    height = nx.multi_source_dijkstra_path_length(graph, devices, weight=None)
+    height = nx.multi_source_dijkstra_path_length(graph, devices, weight=None) if devices else {}
+    if switch not in height:
+        raise ValueError(f"no device reaches {switch}, so nothing is below it")
     down = up = 0.0
     for _, other, cable in graph.edges(switch, data=True):
         if height[other] < height[switch]:
@@ -59,8 +62,13 @@ def oversubscription(graph: nx.Graph, switch) -> float:
 
 
 def bisection_bytes_per_s(graph: nx.Graph) -> float:
-    """Bytes a second, in one direction, from the first half of the devices to the second."""
+    """Bytes a second, in one direction, from the first half of the devices to the second.
+
+    Raises ValueError for fewer than two devices.
+    """
     devices, cut = Routes(graph).devices, nx.Graph(graph)
+    if len(devices) < 2:
+        raise ValueError(f"2 devices or more have a middle, not {len(devices)}")
     half = len(devices) // 2
     cut.add_edges_from(("first half", device) for device in devices[:half])
     cut.add_edges_from((device, "second half") for device in devices[half:])

@@ -3,6 +3,7 @@
 A cable is two links, one in each direction, and a message loads those of its route, each once.
 """
 
+from course.comm.counts import required_count
 from course.worlds.simulator.routes import Routes
 
 
@@ -43,7 +44,7 @@ def ring_all_reduce_s(graph, placement, nbytes: float) -> float:
     on the rings of `tests/cluster/test_loads.py` the imagined cluster takes 0.8 to 1.2 of it.
     Source: Patarasuk & Yuan 2009.
     """
-    p = len(placement)
+    p = required_count(len(placement), "the number of ranks")
     step = [(rank, (rank + 1) % p, nbytes / p) for rank in range(p)]
     return 2 * (p - 1) * at_once_s(graph, step, placement)
 
@@ -56,4 +57,11 @@ def _routed(graph, messages, placement):
             raise ValueError(
                 f"{len(devices)} ranks have a device, and a message goes {src} → {dst}"
             )
+        if not nbytes >= 0:
+            raise ValueError(f"a message of 0 bytes or more goes {src} → {dst}, not of {nbytes}")
+        for rank in (src, dst):
+            if devices[rank] not in routes.numbers:
+                raise ValueError(
+                    f"rank {rank} is on {devices[rank]!r}, which is no device of the cluster"
+                )
         yield routes.route(devices[src], devices[dst]), nbytes

@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 
 
 def contiguous(graph, ranks: int, servers=None) -> list:
@@ -47,7 +47,7 @@ def _devices(graph, servers):
 
 
 def _first(ranks, devices, servers):
-    check_count("ranks", ranks)
+    required_count(ranks, "the number of ranks")
     chosen = list(itertools.islice(devices, ranks))
     if len(chosen) < ranks:
         where = "the cluster has" if servers is None else f"servers {[*servers]} have"

@@ -1,12 +1,12 @@
 """All-reduce in a logarithmic number of steps: whole tensors with partners ever further away, or
 halves, quarters, eighths, and back."""
 
-from itertools import accumulate
+import functools
 from typing import NamedTuple
 
 import torch
 
-from course.collectives.ring import chunk_lengths
+from course.collectives.ring import chunk_start
 
 
 class Exchange(NamedTuple):
@@ -89,19 +89,25 @@ def by_halving_doubling(comm, flat, reduction):
     Source: Rabenseifner 2004; for any number of ranks: Träff 2024 (arXiv:2410.14234).
     """
     p, me = comm.size, comm.rank
-    lengths = chunk_lengths(len(reduction.before(flat, p)), p)
-    start = sum(lengths[:me])
-    ends = [0, *accumulate(lengths[me:] + lengths[:me])]  # of the chunks from its own one on
+    length = reduction.before(flat, p).numel()
+    start = chunk_start(length, p, me)
     mine = torch.cat([flat[start:], flat[:start]]) if me else flat
-    scratch = torch.empty_like(mine[: ends[p // 2]])
-    for have, keep in halvings(p):
-        kept = mine[: ends[have - keep]]
-        landing = scratch[: len(kept)]
-        comm.exchange(mine[ends[keep] : ends[have]], (me + keep) % p, landing, (me - keep) % p)
+    end = functools.partial(_reach, length, p, me)
+    steps = [(keep, mine[: end(have - keep)], mine[end(keep) : end(have)])
+             for have, keep in halvings(p)]  # fmt: skip
+    scratch = mine.new_empty(end(p // 2))
+    for keep, kept, rest in steps:
+        landing = scratch[: kept.numel()]
+        comm.exchange(rest, (me + keep) % p, landing, (me - keep) % p)
         reduction.combine(kept, landing)
-    reduction.after(mine[: ends[1]], p)
-    for have, keep in reversed(halvings(p)):
-        rest = mine[ends[keep] : ends[have]]
-        comm.exchange(mine[: ends[have - keep]], (me - keep) % p, rest, (me + keep) % p)
+    reduction.after(mine[: end(1)], p)
+    for keep, kept, rest in reversed(steps):
+        comm.exchange(kept, (me - keep) % p, rest, (me + keep) % p)
     if me:
-        flat[start:], flat[:start] = mine[: len(flat) - start], mine[len(flat) - start :]
+        flat[start:], flat[:start] = mine[: length - start], mine[length - start :]
+
+
+def _reach(length, p, me, chunks) -> int:
+    """How many elements the first `chunks` of p have, counted round from number `me` on."""
+    laps, last = divmod(me + chunks, p)
+    return laps * length + chunk_start(length, p, last) - chunk_start(length, p, me)

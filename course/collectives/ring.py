@@ -92,6 +92,11 @@ def chunk_lengths(elements: int, p: int) -> list[int]:
     return [elements // p + (c < elements % p) for c in range(p)]
 
 
+def chunk_start(elements: int, p: int, chunk: int) -> int:
+    """How many elements the chunks before number `chunk` have."""
+    return chunk * (elements // p) + min(chunk, elements % p)
+
+
 def segment_length(longest, element_bytes, nodes) -> int:
     """How many elements of `element_bytes` a segment of a chunk of `longest` elements has: 2 MB of
     them; on a ring of several nodes up to four segments make a chunk, of 256 KB to 2 MB."""

@@ -1,4 +1,4 @@
-"""Refuse rows of numbers, counts and constants that no method can learn from or with."""
+"""Refuse rows of numbers and constants that no method can learn from or with."""
 
 
 def check_samples(name, rows, least=1):
@@ -14,12 +14,6 @@ def check_finite(name, x):
         raise ValueError(f"{name} must be floating point, not {x.dtype}")
     if not x.isfinite().all():
         raise ValueError(f"{name} must be finite numbers, and some are nan or infinite")
-
-
-def check_count(of, count):
-    """Raises ValueError unless there is 1 or more `of` something."""
-    if count < 1:
-        raise ValueError(f"the number of {of} must be at least 1, not {count}")
 
 
 def check_above_zero(name, value):

@@ -7,15 +7,21 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def cores(cgroups: pathlib.Path = CGROUPS) -> int:
-    """The least of what affinity and the cgroup's quota allow, at least 1."""
+    """The least of what affinity, the cgroup's quota and Slurm allow, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, int(min([allowed, *quotas(cgroups)])))
+    return max(1, int(min([allowed, *_of_slurm(), *quotas(cgroups)])))
 
 
 def threads(ranks: int) -> int:
     """Of each rank: what the user's OMP_NUM_THREADS says, else its share of the cores."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores() // ranks)
+
+
+def _of_slurm() -> list:
+    """[the cores that a job or its step has on this node], which not every site enforces."""
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return [int(given)] if given.isdecimal() else []
 
 
 def quotas(cgroups: pathlib.Path):

@@ -50,7 +50,7 @@ class Inbox:
                 count = self.sock.recv_into(self.missing, 0, flags)
             except BlockingIOError:
                 break
-            except ConnectionResetError:
+            except OSError:  # it was reset, or the other machine is gone, or is silent for too long
                 count = 0
             self.ended = not count
             self.missing = self.missing[count:]

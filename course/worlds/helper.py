@@ -66,15 +66,16 @@ class Kept:
         self.kind, self.most, self.programs, self.lock = kind, most, {}, threading.Lock()
 
     def __call__(self, *arguments) -> HelperProgram:
-        """The program for these arguments: made anew if there is none, or it has ended."""
+        """The program for these arguments: made anew if there is none, or it has ended.  The
+        oldest ends first: a new one may need what it holds, as nodes of a cluster."""
         with self.lock:
             program = self.programs.pop(arguments, None)
             if program and not program.alive:
                 program.close()
                 program = None
-            self.programs[arguments] = program or self.kind(*arguments)
-            while len(self.programs) > self.most:
+            while len(self.programs) >= self.most:
                 self.programs.pop(next(iter(self.programs))).close()
+            self.programs[arguments] = program or self.kind(*arguments)
             return self.programs[arguments]
 
 

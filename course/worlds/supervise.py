@@ -37,10 +37,10 @@ class RunTimeout(RankError):
 
 
 class Supervisor:
-    """What has been heard of each rank of a run."""
+    """What has been heard of each rank of a run; `called`: how a rank is named to the user."""
 
-    def __init__(self, ranks: int, printer):
-        self.ranks, self.printer = ranks, printer
+    def __init__(self, ranks: int, printer, called="rank {}".format):
+        self.ranks, self.printer, self.called = ranks, printer, called
         self.results, self.failures, self.stacks, self.events = {}, {}, {}, []
         self.started = set()
 
@@ -119,7 +119,7 @@ class Supervisor:
     def error(self, said) -> RankError:
         """The failure that came first among those that are not the consequence of another."""
         first = min(self.failures.values(), key=lambda f: (f.severity, f.when))
-        message = f"rank {first.rank} failed: {first.sentence}\n\n"
+        message = f"{self.called(first.rank)} failed: {first.sentence}\n\n"
         if first.trace:
             message += textwrap.indent(first.text(), "  ") + "\n\n"
         message += "\n".join(self.progress(but=first.rank))
@@ -130,9 +130,9 @@ class Supervisor:
         """A sentence for each rank that has failed, but one, and for each that still runs."""
         for rank, failure in sorted(self.failures.items()):
             if rank != but:
-                yield f"rank {rank}: {failure.sentence}"
+                yield f"{self.called(rank)}: {failure.sentence}"
         for rank in self.unfinished:
-            yield f"rank {rank} was still running{location(self.stacks.get(rank))}"
+            yield f"{self.called(rank)} was still running{location(self.stacks.get(rank))}"
 
 
 def supervise(
@@ -143,7 +143,7 @@ def supervise(
     first: `join(rank, fds, timeout=, checked=, **place)` makes its communicator of the open files
     that it has.  Raises RankError, and CommError if ranks cannot start."""
     __tracebackhide__ = True
-    supervisor = Supervisor(ranks, Printer(ranks, live))
+    supervisor = Supervisor(ranks, Printer(ranks, live), workers.called)
     try:
         world = pack(join, (), place | {"timeout": timeout, "checked": checked})
         job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}

@@ -99,8 +99,10 @@ def said(server, own):
 
 
 @contextmanager
-def chromium(own):
+def chromium(own, logs=()):
+    """A browser that keeps its files in `own`, and all entries of these logs."""
     options = webdriver.ChromeOptions()
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
     options.binary_location = first_there(BROWSERS)
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1100",
                      "--disable-dev-shm-usage", f"--user-data-dir={own / 'browser'}"):  # fmt: skip

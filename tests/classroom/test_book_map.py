@@ -45,13 +45,11 @@ def test_the_core_path_has_13_notebooks():
     ]  # fmt: skip
 
 
-def test_what_is_said_to_be_written_is_there_and_nothing_else():
-    assert [n.file for n in BOOK if n.written] == sorted(
-        p.name for p in FOLDER.glob("[0-9]*.ipynb")
-    )
+def test_every_notebook_of_the_map_is_there_and_no_other():
+    assert [n.file for n in BOOK] == sorted(p.name for p in FOLDER.glob("[0-9]*.ipynb"))
 
 
-@pytest.mark.parametrize("notebook", [n for n in BOOK if n.written], ids=lambda n: n.name)
+@pytest.mark.parametrize("notebook", BOOK, ids=lambda n: n.name)
 def test_a_notebook_asks_the_question_of_the_map_and_says_whether_it_is_core(notebook):
     contract = first_cell(notebook)
     assert contract.startswith(f"# {notebook.question}\n")
@@ -82,22 +80,13 @@ def test_the_boxes_stand_in_the_order_of_the_book(axes):
     assert numbers == [f"{number:02}" for number in range(28)]
 
 
-def test_colour_and_edge_say_core_and_written(axes):
-    core, optional, unwritten = axes.get_legend().get_patches()
+def test_the_colour_says_what_is_core(axes):
+    core, optional = axes.get_legend().get_patches()
     for notebook, box in zip(BOOK, boxes(axes), strict=True):
-        face, edge = (
-            core if notebook.core else optional,
-            optional if notebook.written else unwritten,
-        )
+        face = core if notebook.core else optional
         assert box.get_facecolor() == face.get_facecolor(), notebook.name
-        assert box.get_edgecolor() == edge.get_edgecolor(), notebook.name
     assert core.get_facecolor() != optional.get_facecolor()
-    assert optional.get_edgecolor() != unwritten.get_edgecolor()
 
 
 def test_the_title_counts(axes):
-    title = axes.get_title(loc="left")
-    assert (
-        title
-        == f"13 of 28 notebooks make the core path; {len(book_map.WRITTEN)} are written so far"
-    )
+    assert axes.get_title(loc="left") == "13 of 28 notebooks make the core path"

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from course.classroom.comparison import close, compare, like, multiple, refuse
+from course.classroom.comparison import (
+    close,
+    compare,
+    largest_difference,
+    like,
+    multiple,
+    refuse,
+)
 from course.classroom.problems import Wrong
 
 X, Y = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5])
@@ -47,3 +54,8 @@ def test_values_agree_up_to_a_share_of_the_right_one():
     assert like([1, 2, 3], X).dtype == X.dtype
     with pytest.raises(Wrong, match="twice"):
         refuse(2.0, (1.0, "once."), (2.0, "twice."))
+
+
+def test_the_largest_difference_is_that_of_any_number_of_any_pair():
+    assert largest_difference([(X, X), (Y, Y + 0.25), (X, X - torch.tensor([0, 1, 0]))]) == 1
+    assert largest_difference(iter([(X, X), (Y, Y + 0.25)])) == 0.25

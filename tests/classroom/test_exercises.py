@@ -307,6 +307,8 @@ def test_a_prediction_is_compared():
         (-4, -2, "you said -4, measured -2: 2 times too much"),
         (0, 5, "you said 0, measured 5: too little"),
         (5, 0, "you said 5, measured 0: too much"),
+        (0, -0.5, "you said 0, measured -0.5: too much"),
+        (-5, 0, "you said -5, measured 0: too little"),
         (5, float("inf"), "you said 5, measured inf: too little"),
         (float("inf"), 5, "you said inf, measured 5: too much"),
         (True, True, "you said True, and so it is"),
@@ -314,6 +316,11 @@ def test_a_prediction_is_compared():
         ("hangs", "hangs", "you said 'hangs', and so it is"),
         ("hangs", "works", "you said 'hangs', but it is 'works'"),
         ("many", 3, "you said 'many', but it is 3"),
+        ("(B)", "b", "you said '(B)', and so it is"),
+        ("Zero-bubble", "zero bubble", "you said 'Zero-bubble', and so it is"),
+        (3, "3", "you said 3, and so it is"),
+        ("<", ">", "you said '<', but it is '>'"),
+        ([1, 2], "12", "you said [1, 2], but it is '12'"),
         (3, "many", "you said 3, but it is 'many'"),
         ([1, 2], (1, 2), "you said [1, 2], and so it is"),
         (torch.tensor(3), torch.tensor([3.0]), "you said 3, measured 3: exactly"),
@@ -323,6 +330,16 @@ def test_a_prediction_is_compared():
 )
 def test_comparisons(said, measured, sentence):
     assert repr(predict("?", said).compare(measured)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("said", "measured", "question"),
+    [(0.75, 83, " (did you mean 75 %?)"), (0.75, 0.9, ""), (1, 83, ""), (75, 83, "")],
+)
+def test_a_share_is_asked_about_where_per_cent_are_wanted(said, measured, question):
+    sentence = repr(predict("?", said, "%").compare(measured))
+    assert sentence.partition(" (did")[2] == question.partition(" (did")[2]
+    assert "did you" not in repr(predict("?", said, "times").compare(measured))
 
 
 def test_no_prediction_yet(ledger_file):

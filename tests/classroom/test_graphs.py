@@ -106,7 +106,8 @@ def test_slowest_patterns_by_hand():
     ring, _ = graphs.slowest_pattern(metropolis(ring_graph(4)), 1)
     assert ring.tolist() == pytest.approx([0, 1, 0, -1], abs=1e-12)
     star, share = graphs.slowest_pattern(metropolis(star_graph(4)), 3)
-    assert star.tolist() == pytest.approx([0, -0.5, -0.5, 1], abs=1e-12) and share == 0.75
+    assert star.tolist() == pytest.approx([0, -0.5, -0.5, 1], abs=1e-12)
+    assert share == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("ranks", BIG)

@@ -1,6 +1,7 @@
 """Every probe of the machine is shown a bad one, and says what to do about it."""
 
 import os
+import resource
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -136,6 +137,24 @@ def test_hosts_are_not_needed():
     assert (found.mark, found.state) == ("note", "this machine has no hosts in a box: no Linux")
     assert "recorded" in found.advice
     assert machine.hosts(lambda: None).mark == "ok"
+
+
+def test_slurm_is_not_needed():
+    assert machine.slurm(installed=False).mark == "ok"
+    found = machine.slurm(lambda: "no partition of this Slurm is up (see `sinfo`)", True)
+    assert (found.mark, found.state.split(" (")[0]) == ("note", "no partition of this Slurm is up")
+    assert "all but on=slurm() works" in found.advice
+    assert machine.slurm(lambda: None, True).mark == "ok"
+
+
+def test_a_full_disk_is_told_though_it_takes_a_file(tmp_path):
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (machine.BLOCK // 2, most[1]))
+    try:
+        assert machine.unwritable(tmp_path) == f"{tmp_path}: File too large"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert machine.unwritable(tmp_path) == "" and not list(tmp_path.iterdir())
 
 
 def test_a_finding_is_marked_by_what_it_asks_for():

@@ -32,3 +32,9 @@ def test_whole_numbers_make_a_slider_of_whole_numbers():
 def test_a_slider_that_starts_outside_is_refused():
     with pytest.raises(ValueError, match=r"slider 'rate' starts at 7, outside \[0, 5\]"):
         widgets.slider("rate", 0, 5, start=7)
+
+
+def test_a_label_that_would_be_cut_is_refused():
+    assert widgets.slider("share that leaves the pod", 0, 5, start=1)
+    with pytest.raises(ValueError, match="a label has at most 26 letters, not the 32 of 'bytes"):
+        widgets.slider("bytes that each of the pods send", 0, 5, start=1)

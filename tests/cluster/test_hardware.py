@@ -50,7 +50,7 @@ def test_cables_bundle_are_as_wide_as_all_and_as_long_as_one():
     assert three.bytes_per_s == 3 * EDR.bytes_per_s
     assert three.latency_s == EDR.latency_s
     assert three.source.startswith("derived: 3 of it")
-    with pytest.raises(ValueError, match="cables side by side must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="cables side by side is a whole number, 1 or more, not 0"):
         bundle(0, EDR)
 
 

@@ -49,3 +49,17 @@ def test_what_leads_aside_counts_as_up():
 def test_the_middle_is_as_wide_as_its_cables_and_no_wider_than_the_devices():
     assert bisection_bytes_per_s(two_servers()) == 2 * EDR.bytes_per_s
     assert bisection_bytes_per_s(one_switch(5, FREE, EDR)) == 2 * EDR.bytes_per_s
+
+
+def test_one_device_has_no_middle():
+    with pytest.raises(ValueError, match="2 devices or more have a middle, not 1"):
+        bisection_bytes_per_s(one_switch(1, FREE, EDR))
+
+
+def test_what_no_device_reaches_is_not_below():
+    graph = two_servers()
+    add_cable(graph, "alone", "beside", EDR)
+    assert oversubscription(graph, "left") == 2 * EDR.bytes_per_s / NDR.bytes_per_s
+    for switch in ("alone", "no such switch"):
+        with pytest.raises(ValueError, match=f"no device reaches {switch}"):
+            oversubscription(graph, switch)

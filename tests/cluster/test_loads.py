@@ -97,3 +97,20 @@ def test_the_formula_of_a_ring_is_near_what_the_imagined_cluster_takes(name, pla
     world = simulated(graph, device="meta", placement=placement)
     seconds = max(run(reduce_much, p, on=world, checked=False))
     assert 0.8 < seconds / ring_all_reduce_s(graph, placement, 4e5 * p) < 1.2
+
+
+@pytest.mark.parametrize("nbytes", [-1, float("nan")])
+def test_bytes_that_cannot_be_are_refused(nbytes):
+    with pytest.raises(
+        ValueError, match=f"a message of 0 bytes or more goes 0 → 1, not of {nbytes}"
+    ):
+        at_once_s(one_switch(2, FREE, EDR), [(0, 1, nbytes)])
+
+
+def test_a_rank_on_what_is_no_device_is_refused():
+    graph = one_switch(2, FREE, EDR)
+    for place in ("gpu 9", "switch"):
+        with pytest.raises(ValueError, match=f"rank 1 is on '{place}', which is no device"):
+            ring_all_reduce_s(graph, ["gpu 0", place], 8)
+    with pytest.raises(ValueError, match="the number of ranks is a whole number, 1 or more, not 0"):
+        ring_all_reduce_s(graph, [], 8)

@@ -52,7 +52,7 @@ def test_what_cannot_be_placed_is_refused(place):
         place(GRAPH, 5, [1, 1])
     with pytest.raises(ValueError, match="no server 3 among the 3"):
         place(GRAPH, 5, [3])
-    with pytest.raises(ValueError, match="the number of ranks must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="the number of ranks is a whole number, 1 or more, not 0"):
         place(GRAPH, 0)
 
 

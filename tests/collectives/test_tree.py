@@ -38,6 +38,16 @@ def test_everybody_is_reached_once_and_passes_on_only_what_has_arrived(tree, p):
         assert sorted(reached) == list(range(p))
 
 
+@pytest.mark.parametrize("tree", [flat_tree, binomial_tree])
+@pytest.mark.parametrize("p", range(1, 10))
+def test_each_rank_knows_its_own_part_of_the_plan(tree, p):
+    plan = tree(p, p // 2)
+    for rank in range(p):
+        own = [(number, *pair) for number, pairs in enumerate(plan) for pair in pairs
+               if rank in pair]  # fmt: skip
+        assert plan.by_rank[rank] == own
+
+
 def drawn(rounds):
     margin = "\n" + 8 * " "
     return margin + margin.join(" ".join(f"{a}→{b}" for a, b in pairs) for pairs in rounds)

@@ -5,7 +5,6 @@ import torch
 
 from course.learning.samples import (
     check_above_zero,
-    check_count,
     check_not_negative,
     check_samples,
 )
@@ -38,7 +37,6 @@ def test_other_rows_are_refused(rows, least, sentence):
 @pytest.mark.parametrize(
     ("check", "least", "below", "rule"),
     [
-        (check_count, 1, 0, "the number of steps must be at least 1, not 0"),
         (check_above_zero, 1e-9, 0.0, "steps must be above 0, not 0.0"),
         (check_above_zero, 1e-9, math.nan, "steps must be above 0, not nan"),
         (check_not_negative, 0, -0.5, "steps must be 0 or more, not -0.5"),

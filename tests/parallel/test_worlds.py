@@ -7,7 +7,7 @@ from course.parallel.data.compression import OneBit, PowerSGD, TopK
 from course.parallel.data.data_parallel import DataParallel
 from course.parallel.gossip.topology import metropolis, ring_graph
 from course.parallel.server.shards import shard_plan
-from course.worlds import hosts, mpi, run
+from course.worlds import hosts, mpi, run, slurm
 from tests.parallel import workers
 from tests.parallel.data import test_data_parallel as test_data
 from tests.parallel.elastic import test_elastic_averaging as test_elastic
@@ -20,6 +20,7 @@ RANKS = 3
 WORLDS = {
     "hosts": lambda: hosts(RANKS, rate="1gbit"),
     "mpi": mpi,
+    "slurm": lambda: slurm(nodes=2),
     "imagined": lambda: switched(RANKS),
 }
 
@@ -57,9 +58,11 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_ends_with_the_same_bits_in_every_world(program, world):
+def test_a_program_ends_with_the_same_bits_in_every_world(program, world, request):
     if world == "hosts" and WHY_NOT:
         pytest.skip(WHY_NOT)
+    if world == "slurm":
+        request.getfixturevalue("at_box")
     fn, *args = PROGRAMS[program]
     here, there = run(fn, RANKS, *args), run(fn, RANKS, *args, on=WORLDS[world]())
     for mine, theirs in zip(here, there, strict=True):

@@ -90,3 +90,12 @@ def test_the_threads_of_a_rank_are_what_the_user_says_else_its_share(
     monkeypatch.setenv("OMP_NUM_THREADS", said)
     assert threads(ranks) == (max(1, cores() // ranks) if expected is None else expected)
     assert threads(10**6) == (expected or 1)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("1", 1), ("64", 3), ("", 3), ("2(x2)", 3)])
+def test_what_slurm_gives_counts_even_where_it_is_not_enforced(
+    monkeypatch, tmp_path, given, expected
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+    assert cores(tmp_path) == expected

@@ -25,6 +25,12 @@ def test_objects_arrive_in_order_and_then_the_end(ends):
     assert receive(ours) is None
 
 
+def test_who_is_silent_for_too_long_has_ended(ends):
+    ours, _ = ends
+    ours.settimeout(0.01)
+    assert receive(ours) is None
+
+
 def sent(thing) -> bytes:
     """The bytes of an object."""
     ours, theirs = socket.socketpair()

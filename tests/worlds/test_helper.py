@@ -69,6 +69,18 @@ def test_one_is_kept_for_each_shape_as_long_as_it_lives(program):
     assert not second.alive and kept(1).alive and len(kept.programs) == 2
 
 
+def test_the_oldest_has_ended_before_the_new_one_begins(program):
+    alive = []
+
+    def begin(*_):
+        alive.append([each for each in kept.programs.values() if each.alive])
+        return program(LISTEN)
+
+    kept = Kept(begin)
+    kept(1), kept(2)
+    assert alive == [[], []]
+
+
 def test_what_is_kept_has_no_more_open_files_than_it_needs(program):
     before = psutil.Process().num_fds()
     program(LISTEN).close()

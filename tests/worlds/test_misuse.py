@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from course.worlds import RankError, hosts, mpi, processes, run
+from course.worlds import RankError, hosts, mpi, processes, run, slurm
 from tests.worlds.misuses import MISUSES, RANKS, act
 from tests.worlds.simulator.clusters import switched
 
@@ -17,7 +17,7 @@ REAL = {
     "hosts": hosts(RANKS),
     "mpi": mpi(),
 }
-WORLDS = REAL | {"imagined": switched(RANKS)}
+WORLDS = REAL | {"slurm": slurm(nodes=2), "imagined": switched(RANKS)}
 MISSING = {"hosts": hosts.available(), "mpi": None if find_spec("mpi4py") else "needs mpi4py"}
 BY_NAME = {misuse.name: misuse for misuse in MISUSES}
 STOPPED = "nothing, for the run is over: others have failed"
@@ -94,7 +94,9 @@ def go_through(comm, names):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_after_a_misuse_all_can_go_on(world):
+def test_after_a_misuse_all_can_go_on(world, request):
+    if world == "slurm":
+        request.getfixturevalue("at_box")
     misuses = in_world(world, True)
     heard = run(go_through, RANKS, [misuse.name for misuse in misuses], on=present(world))
     for number, misuse in enumerate(misuses):

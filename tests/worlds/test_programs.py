@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
-from course.worlds import mpi, processes, run
+from course.worlds import mpi, processes, run, slurm
 from tests.worlds.simulator.clusters import switched
 
 SIZES = (0, 1, 3, 700, 20_000, 300_000)
@@ -128,15 +128,18 @@ WORLDS = {
     "a node each": lambda ranks: processes(nodes=tuple(range(ranks))),
     "two nodes": lambda ranks: processes(nodes=tuple(rank % 2 for rank in range(ranks))),
     "mpi": lambda ranks: mpi(),
+    "slurm": lambda ranks: slurm(nodes=2),
     "simulated": switched,
 }
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_random_programs_have_the_values_of_numpy(world, ranks):
+def test_random_programs_have_the_values_of_numpy(world, ranks, request):
     if world == "mpi":
         pytest.importorskip("mpi4py")
+    if world == "slurm":
+        request.getfixturevalue("at_box")
     checked = ranks != 3
     on, seeds = WORLDS[world](ranks), range(100 * ranks, 100 * ranks + 3)
     assert run(follow, ranks, seeds, on=on, checked=checked) == [[]] * ranks

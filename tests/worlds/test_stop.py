@@ -114,7 +114,9 @@ class Notebook:
         self.execute(self.prepare)
 
     def start(self, code) -> str:
-        return self.client.execute(textwrap.dedent(code).replace("FOLDER", repr(str(self.folder))))
+        code = textwrap.dedent(code).replace("FOLDER", repr(str(self.folder)))
+        # What follows soon on a cell that fails would be dropped without stop_on_error=False.
+        return self.client.execute(code, stop_on_error=False)
 
     def reply(self, cell, seconds=60.0) -> dict:
         """How a cell that was started has ended."""

@@ -9,7 +9,7 @@ import torch
 from course.comm import CommError
 from course.comm.tensors import CODES
 from course.comm.transport import NODE_MEMORY_BYTES, WORLD, Envelope, group_id
-from course.worlds import RankError, hosts, mpi, processes, run
+from course.worlds import RankError, hosts, mpi, processes, run, slurm
 from tests.worlds.simulator.clusters import switched
 
 RANKS = 3
@@ -18,6 +18,7 @@ WORLDS = {
     "a node each": processes(nodes=tuple(range(RANKS))),
     "hosts": hosts(RANKS),
     "mpi": mpi(),
+    "slurm": slurm(nodes=2),
     "simulated": switched(RANKS),
 }
 MISSING = {"hosts": hosts.available(), "mpi": None if find_spec("mpi4py") else "needs mpi4py"}
@@ -28,6 +29,8 @@ SIZES = (0, 1, 1000, 40_000, 1_500_000)  # of float32: nothing, short, left in t
 def world(request):
     if MISSING.get(request.param):
         pytest.skip(MISSING[request.param])
+    if request.param == "slurm":
+        request.getfixturevalue("at_box")
     return WORLDS[request.param]
 
 

@@ -3,7 +3,8 @@ with its name on it where there is room, and in the list below."""
 
 from course.classroom.figures import COLOURS, named, panels
 
-HATCHES = ("", "////", "....", "xx")
+HATCHES = ("", "////", "....", "xx", "oo")
+FILLS = [COLOURS[number] for number in (4, 5, 3, 2, 1)]
 NARROW = 0.11  # of the longest bar: a part that is narrower has no name on it
 
 
@@ -18,7 +19,7 @@ def draw(rows, title, x, *, marks=None, axes=None):
         for name, size in parts.items():
             number = names.index(name)
             axes.barh(row, size, 0.66, left, label=name if row == 0 else "", ec="0.2", lw=0.8,
-                      color=COLOURS[(4, 5, 3, 2)[number]], hatch=HATCHES[number])  # fmt: skip
+                      color=FILLS[number], hatch=HATCHES[number])  # fmt: skip
             if size > NARROW * longest:
                 over = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
                 axes.text(
@@ -34,5 +35,10 @@ def draw(rows, title, x, *, marks=None, axes=None):
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set(xlim=(0, 1.12 * max([longest, *(marks or {}).values()])), ylim=(len(rows) - 0.5, -0.9))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=len(names))
+    axes.legend(
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, min(-0.22, -0.8 / len(rows))),
+        ncols=len(names),
+    )
     return named(axes, title, x, "")

@@ -1,26 +1,26 @@
 """Draw training steps whose messages travel while backward computes: what is hidden, what is not.
 
-The moments of a step are seconds: when it begins, when forward ends, when each layer's gradient is
-there (last layer first), and when everything is over.
+The moments of a step are seconds from its beginning: 0, when forward ends, when each layer's
+gradient is there (last layer first), and when everything is over.
 """
 
 import matplotlib.pyplot as plt
 
 from course.classroom.drawings import lines
-from course.classroom.timeline import Piece, calls_beside, lanes
+from course.classroom.timeline import Piece, lanes
 
 FORWARD, BACKWARD, SENDS = "forward", "backward, by layer", "all-reduce, by bucket"
 
 
 def two_lanes(runs, title, how):
-    """Two lanes for each of `runs` {label: (moments, trace)}, all on one axis of time: what rank 0
-    computes and what it sends beside that.  Returns the axes."""
+    """Two lanes for each of `runs` {label: (moments, sends)}, all on one axis of time: what rank 0
+    computes, and beside that its all-reduces, of which `sends` has when each began and ended.
+    Returns the axes."""
     rows = {}
-    for label, (moments, trace) in runs.items():
-        begin, *marks, end = moments
-        rows[f"{label}: computes"] = computed([1e3 * (each - begin) for each in marks])
-        span = {"start": begin, "end": end, "unit_s": 1e-3}
-        rows[f"{label}: sends"] = calls_beside(trace, 0, SENDS, **span)
+    for label, (moments, sends) in runs.items():
+        rows[f"{label}: computes"] = computed([1e3 * each for each in moments[1:-1]])
+        rows[f"{label}: sends"] = [Piece(SENDS, 1e3 * begin, 1e3 * end, str(number))
+                                   for number, (begin, end) in enumerate(sends, 1)]  # fmt: skip
     return lanes(rows, title, f"time (ms), {how}")
 
 

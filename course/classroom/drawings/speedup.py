@@ -4,14 +4,15 @@ import numpy as np
 
 from course.classroom.figures import COLOURS, named, panels
 
-# marker, filled or not, of what was measured, simulated or published
-SOURCES = {"measured": ("o", "full"), "simulated": ("s", "none"), "published": ("*", "full")}
+# marker, filled or not, of what was measured here, recorded elsewhere, simulated or published
+SOURCES = {"measured": ("o", "full"), "recorded": ("D", "full"), "simulated": ("s", "none"),
+           "published": ("*", "full")}  # fmt: skip
 DASHES = ("--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 
 
 def draw(points, title, *, curves=None, ranks=(1,), y="speed-up", axes=None):
-    """`points` {name: {ranks: speed-up}}, a name begins with «measured», «simulated» or
-    «published»; `curves` {name: function of ranks} are dashed.  The grey line is ideal.
+    """`points` {name: {ranks: speed-up}}, a name begins with «measured», «recorded»,
+    «simulated» or «published»; `curves` {name: function of ranks} are dashed, the ideal is grey.
 
     Both axes are logarithmic with the same steps; that of ranks has a tick at each point's, and at
     those of `ranks`.  Returns the axes.

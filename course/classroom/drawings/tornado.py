@@ -4,14 +4,16 @@ top.  Such a chart is called a tornado."""
 from course.classroom.figures import COLOURS, named, panels
 
 
-def draw(bars, base, title, x, *, marks=None, axes=None):
+def draw(bars, base, title, x, *, marks=None, chosen=None, axes=None):
     """`bars` with `assumption`, `low` and `high`, drawn in their order from the top; `base` is the
-    answer as assumed, `marks` {name: x} are upright lines.  Returns the axes.
+    answer as assumed, `marks` {name: x} are upright lines; bars beside a `chosen` one are pale.
+    Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=1.6 + 0.42 * len(bars))[0]
     over = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for place, bar in enumerate(bars):
-        axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=COLOURS[4], edgecolor="0.2")
+        colour = COLOURS[4] if chosen in (None, bar) else "0.9"
+        axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=colour, edgecolor="0.2")
         for at, shift, side in ((bar.low, -4, "right"), (bar.high, 4, "left")):
             axes.annotate(f"{at:.3g}", (at, place), (shift, 0), textcoords="offset points",
                           ha=side, va="center", fontsize=9, bbox=over)  # fmt: skip
@@ -21,6 +23,7 @@ def draw(bars, base, title, x, *, marks=None, axes=None):
         axes.axvline(at, c="0.3", lw=1.2, ls=dashes[number % len(dashes)], label=name, zorder=0)
     axes.set_yticks(range(len(bars)), [bar.assumption for bar in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.use_sticky_edges = False  # room for the numbers
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     named(axes, title, x, "")

@@ -13,7 +13,6 @@ from course.classroom.answers import EMPTY, function, number, on_ranks
 from course.classroom.comparison import close, like, refuse
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.cluster.fabric import one_switch
 from course.cluster.hardware import EDR, FREE, GTX_680, P100, V100, Cable
 from course.collectives import all_gather, reduce_scatter
 from course.worlds import run, simulated
@@ -25,6 +24,8 @@ SHAPES = ((3, 4), (), (1000,), (0,), (2, 5, 7))  # tensors of a small network
 
 def on_imagined(fn, ranks, cable, *args, device=FREE):
     """The latest clock of `fn(comm, *args)` on `ranks` imagined ranks, two cables a message."""
+    from course.cluster.fabric import one_switch  # here: no rank has use for networkx, 0.3 s
+
     world = simulated(one_switch(ranks, device, cable), device="meta")
     return max(run(fn, ranks, *args, on=world, checked=False, timeout=None))
 
@@ -418,7 +419,7 @@ EXERCISES = [
     Exercise(
         "predicted_seconds",
         "write predicted_seconds(measure, nbytes): the seconds that a message of nbytes will take, "
-        f"from at most {CALLS} calls of measure(n), each with at most {LONGEST:,} bytes.",
+        f"from at most {CALLS} calls of measure(N), each with at most {LONGEST:,} bytes.",
         check_predicted_seconds,
         (
             "which two sizes tell most about α, and about β?",

@@ -10,7 +10,6 @@ from course.classroom.answers import function, number, on_ranks
 from course.classroom.comparison import close
 from course.classroom.patterns import check_ring, only_messages
 from course.classroom.problems import Exercise, Wrong
-from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, Cable
 from course.collectives import all_reduce, broadcast, reduce
 from course.collectives.ring import ring_steps
@@ -27,7 +26,7 @@ PARTS = ("reduce", "broadcast", "gather", "scatter", "all_gather", "reduce_scatt
 
 
 def crossover(rounds: float, steps: float) -> float:
-    """Bytes at which rounds (alpha + n beta) and steps alpha + 2n(p-1)/p beta are equal."""
+    """Bytes at which rounds (alpha + N beta) and steps alpha + 2N(p-1)/p beta are equal."""
     return ALPHA_S * BYTES_PER_S * (steps - rounds) / (rounds - 2 * (P - 1) / P)
 
 
@@ -54,7 +53,7 @@ def check_ring_beats_doubling(answer):
             f"with {nbytes:,.4g} bytes doubling takes {doubling_s * 1e6:.4g} µs and the ring "
             f"{ring_s * 1e6:.4g} µs: they should be equal."
         )
-    return f"57 alpha = 3.0625 n beta, so n = 18.6 alpha / beta, {right:,.0f} bytes."
+    return f"57 alpha = 3.0625 N beta, so N = 18.6 alpha / beta, {right:,.0f} bytes."
 
 
 # A time predicted from two that were measured
@@ -226,6 +225,8 @@ def whole(steps: float) -> str:
 
 def imagined_steps(answer, ranks, elements) -> float:
     """How long an answer takes on one imagined switch, in steps of one message of all of x."""
+    from course.cluster.fabric import one_switch  # here: no rank has use for networkx, 0.3 s
+
     cable = Cable("a second", STEP_S / 4, elements * 8 / (STEP_S / 2), "made up")
     world = simulated(one_switch(ranks, FREE, cable))
     check_sums(f"on {ranks} ranks", run(summed, ranks, answer, elements, on=world))
@@ -254,14 +255,14 @@ def check_sum_round_the_ring(answer):
         check_ring_bytes(ranks, elements, trace)
         if ranks > 2:  # two may as well exchange all of x once
             check_ring(trace, 2 * (ranks - 1))
-    return "2(p - 1) messages and not a byte more than 2n(p - 1)/p, on 1 to 5 ranks."
+    return "2(p - 1) messages and not a byte more than 2N(p - 1)/p, on 1 to 5 ranks."
 
 
 RING_CASES = ((2, 12), (4, 12), (3, 12), (1, 5), (4, 10), (5, 3))
 
 
 def check_ring_bytes(ranks, elements, trace):
-    """Refuse more bytes than 2n(p - 1)/p from a rank, or than 2n(p - 1) from all."""
+    """Refuse more bytes than 2N(p - 1)/p from a rank, or than 2N(p - 1) from all."""
     nbytes, share = 8 * elements, 2 * (ranks - 1) / ranks
     for rank, sent in enumerate(trace.sent_bytes):
         if sent > 2 * (ranks - 1) * 8 * -(-elements // ranks):
@@ -283,7 +284,7 @@ def check_ring_bytes(ranks, elements, trace):
 def sum_over_nodes(comm, x):
     """Make `x` [any shape] the sum of all ranks' x, whatever rank is on whatever node.
 
-    Cost: 2(N - 1) times x's bytes between N nodes, in all.
+    Cost: 2(M - 1) times x's bytes between M nodes, in all.
     """
     home = comm.split(comm.node)
     leaders = comm.split(0 if home.rank == 0 else None)
@@ -301,11 +302,11 @@ def check_sum_over_nodes(answer):
             if any("by hierarchical" in event.call for event in trace.events):
                 raise Wrong("all_reduce with algorithm='hierarchical' does the work for you here.")
             check_between(nodes, trace, 12 * 8)
-    return "2(N - 1) times the bytes of x between N nodes, and no more, however they are filled."
+    return "2(M - 1) times the bytes of x between M nodes, and no more, however they are filled."
 
 
 def check_between(nodes, trace, nbytes):
-    """Refuse more than 2(N - 1) times the bytes of x between N nodes."""
+    """Refuse more than 2(M - 1) times the bytes of x between M nodes."""
     out = sum(m.bytes for m in trace.messages if nodes[m.src] != nodes[m.dst])
     enough = 2 * (len(set(nodes)) - 1)
     if out > enough * nbytes:
@@ -358,11 +359,11 @@ EXERCISES = [
         check_ring_beats_doubling,
         (
             "write down both times: steps times alpha, plus bytes on the way times beta.",
-            "doubling takes lg p (alpha + n beta), the ring 2(p - 1) alpha + 2n(p - 1)/p beta.",
-            "set them equal and solve for n; beta is 1 / 1.25e9 seconds a byte.",
+            "doubling takes lg p (alpha + N beta), the ring 2(p - 1) alpha + 2N(p - 1)/p beta.",
+            "set them equal and solve for N; beta is 1 / 1.25e9 seconds a byte.",
         ),
-        "(2(p - 1) - lg p) alpha = (lg p - 2(p - 1)/p) n beta; for p = 32, 57 alpha = 3.0625 n "
-        "beta: n = 57 / 3.0625 * 20e-6 * 1.25e9 = 465,306 bytes.",
+        "(2(p - 1) - lg p) alpha = (lg p - 2(p - 1)/p) N beta; for p = 32, 57 alpha = 3.0625 N "
+        "beta: N = 57 / 3.0625 * 20e-6 * 1.25e9 = 465,306 bytes.",
     ),
     Exercise(
         "halving_doubling_ms",
@@ -370,9 +371,9 @@ EXERCISES = [
         "should halving-doubling take for 500 kB on the same cluster?",
         check_halving_doubling_ms,
         (
-            "write down the ring's time with p = 8: how many alpha, how many n beta?",
+            "write down the ring's time with p = 8: how many alpha, how many N beta?",
             "8 bytes cost nothing beside their latencies: what is alpha? Then 80 MB give beta.",
-            "halving-doubling takes 2 lg p alpha + 2(p - 1)/p n beta, with lg 8 = 3.",
+            "halving-doubling takes 2 lg p alpha + 2(p - 1)/p N beta, with lg 8 = 3.",
         ),
         "14 alpha = 0.21 ms, so alpha = 15 µs; 1.75 * 80 MB * beta = 28 ms, so beta = 0.2 ns a "
         "byte; 6 * 15 µs + 1.75 * 500 kB * 0.2 ns = 90 µs + 175 µs = 0.265 ms.",
@@ -406,7 +407,7 @@ EXERCISES = [
     Exercise(
         "sum_over_nodes",
         "write sum_over_nodes(comm, x): every rank's x becomes the sum of all, in place, while no "
-        "more than 2(N - 1) times the bytes of x go between N nodes. comm.node is the node of a "
+        "more than 2(M - 1) times the bytes of x go between M nodes. comm.node is the node of a "
         "rank; comm.split and the collectives are allowed.",
         check_sum_over_nodes,
         (

@@ -1,5 +1,5 @@
-"""Exercises of notebook 12: two times of a step, the mean of gradients, buckets behind backward,
-accumulation without messages, parts of unequal size, rows without a label."""
+"""Exercises of notebook 12: two times of a step, means of equal and unequal parts, buckets behind
+backward, accumulation without messages, rows without a label."""
 
 import itertools
 import math
@@ -554,6 +554,19 @@ EXERCISES = [
         average_gradients,
     ),
     Exercise(
+        "average_by_rows",
+        "write average_by_rows(comm, parameters, rows): the gradients are means over this rank's "
+        "rows, and become the mean over the rows of all ranks, in place. Of 0 rows they are given "
+        "as nan.",
+        check_average_by_rows,
+        (
+            "a mean times its number of rows is a sum, and sums may be added up.",
+            "how many rows are there in all? torch.tensor(float(rows)), and an all_reduce.",
+            "0 * nan is nan: a rank without rows sets its gradients to zero.",
+        ),
+        average_by_rows,
+    ),
+    Exercise(
         "average_behind_backward",
         "write average_behind_backward(comm, parameters, bucket_bytes): from now on backward "
         "begins one all-reduce for each bucket of gradients as soon as it is full, that is, holds "
@@ -582,19 +595,6 @@ EXERCISES = [
             "with net.no_sync(): all parts but the last; then the last one outside of it.",
         ),
         accumulate,
-    ),
-    Exercise(
-        "average_by_rows",
-        "write average_by_rows(comm, parameters, rows): the gradients are means over this rank's "
-        "rows, and become the mean over the rows of all ranks, in place. Of 0 rows they are given "
-        "as nan.",
-        check_average_by_rows,
-        (
-            "a mean times its number of rows is a sum, and sums may be added up.",
-            "how many rows are there in all? torch.tensor(float(rows)), and an all_reduce.",
-            "0 * nan is nan: a rank without rows sets its gradients to zero.",
-        ),
-        average_by_rows,
     ),
     Exercise(
         "gradient_of_the_known",

@@ -149,10 +149,11 @@ def check_group_of(answer):
     three, two = {"data": 3, "pipeline": 2, "tensor": 2}, {"data": 2, "tensor": 2}
     cases = [(7, "pipeline", three), (7, "data", three), (7, "tensor", three), (3, "data", two),
              (0, "tensor", two), (3, "expert", {"data": 2, "expert": 1, "tensor": 4}),
-             (10, "data", {"data": 3, "tensor": 4})]  # fmt: skip
+             (10, "data", {"data": 3, "tensor": 4}),
+             (4, "data", {"tensor": 2, "data": 3})]  # fmt: skip
     for rank, along, sizes in cases:
         got, right = function(answer)(rank, along, dict(sizes)), group_of(rank, along, sizes)
-        if not isinstance(got, tuple | list):
+        if not isinstance(got, tuple | list | range):
             raise Wrong(f"a group is a list of ranks, not {got!r:.40}.")
         got = [number(each) for each in got]
         if got == right:
@@ -195,7 +196,7 @@ def check_axes(got, ranks, per_server, weights, card_bytes):
     data, pipeline, tensor = got
     said = "data {:.0f} x pipeline {:.0f} x tensor {:.0f}".format(*got)
     where = f"{ranks} ranks, {per_server} a server, {weights / 1e9:g} billion weights: {said} "
-    if any(size < 1 or size != int(size) for size in got) or data * pipeline * tensor != ranks:
+    if data * pipeline * tensor != ranks or any(size < 1 or size != int(size) for size in got):
         raise Wrong(f"{where}does not make {ranks} ranks.")
     kept = BYTES_A_WEIGHT * weights / pipeline / tensor
     if kept > card_bytes:

@@ -15,6 +15,7 @@ from course.parallel.experts.dispatch import dispatch_plan
 
 RANKS, TOKENS, EXPERTS, K, FACTOR = 4, 500, 12, 2, 1.25
 SHARE = FACTOR * K * RANKS * TOKENS / EXPERTS  # 416.67
+FAR_APART = [[1000.0, 999.0, 0.0, -1000.0], [-1001.0, -3000.0, -1000.0, -1002.0]]  # logits
 WIDTH, OUT = 16, 40  # numbers of a token, and of what an expert makes of it
 PATTERN = 1, 0, 2, 0, 1, 3, 0, 2  # which experts tokens choose
 
@@ -83,7 +84,7 @@ GATE_SLIPS = (
 
 def check_top_k_gate(answer):
     cases = [(normal(4, 5, seed=0), 2), (normal(6, 3, seed=1), 1), (normal(3, 4, seed=2), 4),
-             (torch.tensor([[1000.0, 999.0, 0.0, -1000.0]], dtype=torch.float64), 2)]  # fmt: skip
+             (torch.tensor(FAR_APART, dtype=torch.float64), 2)]  # fmt: skip
     compare(
         finite(answer), top_k_gate, cases, GATE_SLIPS,
         otherwise="try one token with logits (2, 1, 0) and k = 2: its weights are 0.73, 0.27, 0.",
@@ -103,7 +104,8 @@ def finite(answer):
         got = function(answer)(logits, k)
         if isinstance(got, torch.Tensor) and got.isnan().any():
             if logits.abs().max() > 100:
-                raise Wrong("exp(1000) is infinite: torch's softmax takes the largest logit off.")
+                raise Wrong("exp(1000) is infinite, and exp of a logit far below is 0: torch's "
+                            "softmax takes the largest logit off, each row's own.")  # fmt: skip
             raise Wrong("a weight is nan: a softmax along the experts, dim=1, always has k logits.")
         return got
 

@@ -4,13 +4,10 @@ import itertools
 import math
 from typing import NamedTuple
 
-from course.cluster.cots.network import weights
 from course.cluster.fabric import coates_2013
 from course.cluster.hardware import ETHERNET_10G, FDR, GTX_680, NDR, PCIE_3
 from course.worlds import simulated
 from course.worlds.simulator.op_counter import roofline
-
-SPEEDUP_OF_64 = 47  # seed C, K
 
 # «> 1 TFLOPS for ideal workload» (seed C), about a third of the peak; less where an operation does
 # little arithmetic a byte, which its memory then holds up.
@@ -69,24 +66,6 @@ def _squares(cards, per_server) -> list[int]:
 DEFAULT = Machine()
 
 
-class Point(NamedTuple):
-    """A network on as many cards as it needs, simulated: seconds of a step."""
-
-    cards: int
-    weights: int
-    seconds: float
-
-    def speedup(self, first: "Point") -> float:
-        """How many times as many weights a second as `first`, as Coates et al. count it."""
-        return (self.weights / self.seconds) / (first.weights / first.seconds)
-
-
-def curve(recordings, machine=DEFAULT) -> list[Point]:
-    """The Points of {plan: its Recording} on a machine, in their order."""
-    return [Point(recording.ranks, weights(plan), machine.report(recording).seconds)
-            for plan, recording in recordings.items()]  # fmt: skip
-
-
 # What is not known, and by how much it may well be otherwise.
 ASSUMPTIONS = {
     "arithmetic, 0.5 or 2 TFLOP/s": (
@@ -111,14 +90,3 @@ class Bar(NamedTuple):
     assumption: str
     low: float
     high: float
-
-
-def tornado(recordings, assumptions=ASSUMPTIONS) -> list[Bar]:
-    """The speed-up of the last of `recordings` over the first under both sides of every
-    assumption, the widest Bar first."""
-    (first, *_, last), worth = recordings.items(), {}
-    for machine in {machine for machines in assumptions.values() for machine in machines}:
-        alone, grown = curve(dict([first, last]), machine)
-        worth[machine] = grown.speedup(alone)
-    bars = [Bar(name, *sorted(map(worth.get, machines))) for name, machines in assumptions.items()]
-    return sorted(bars, key=lambda bar: bar.low - bar.high)

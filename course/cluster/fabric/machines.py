@@ -6,7 +6,7 @@ import networkx as nx
 
 from course.cluster.fabric.servers import DGX_1, CubeMesh, add_dgx_1
 from course.cluster.hardware import EDR, FDR, GTX_680, PCIE_3, bundle
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 from course.worlds.simulator.routes import add_cable, add_device
 
 SERVERS_PER_RACK, WATTS_PER_SERVER, ADAPTERS = 6, 3200, 4  # of DGX-1, deck N
@@ -20,26 +20,28 @@ def coates_2013(
     The GPUs of a server share its adapter.  Found: 16 servers; seed C, K: four GPUs and one adapter
     each.  Assumed: each GPU on PCIe 3.0 x16, the adapter no narrower than its cable.
     """
-    graph = nx.Graph()
-    for number in range(servers * per_server):
-        server = number // per_server
-        add_device(graph, f"gpu {number}", device, server)
-        add_cable(graph, f"gpu {number}", f"server {server}", inside)
-    for server in range(servers):
-        add_cable(graph, f"server {server}", "infiniband", network)
-    return graph
+    names = "gpu", "server", "infiniband"
+    return _shared_adapters(servers, per_server, device, inside, network, names)
 
 
 def ethernet_box(hosts: int, ranks_per_host: int, device, inside, ethernet) -> nx.Graph:
     """What `hosts()` has: hosts with an `ethernet` cable each to one switch; the ranks of a host
     reach it, and one another, through `inside`, the memory that they share."""
-    graph = nx.Graph()
-    for rank in range(hosts * ranks_per_host):
-        host = rank // ranks_per_host
-        add_device(graph, f"rank {rank}", device, host)
-        add_cable(graph, f"rank {rank}", f"host {host}", inside)
-    for host in range(hosts):
-        add_cable(graph, f"host {host}", "switch", ethernet)
+    names = "rank", "host", "switch"
+    return _shared_adapters(hosts, ranks_per_host, device, inside, ethernet, names)
+
+
+def _shared_adapters(servers, each, device, inside, network, names) -> nx.Graph:
+    """`each` devices of a server reach one another, and the one cable to a switch, by `inside`."""
+    required_count(servers, "the number of servers")
+    required_count(each, "the number of devices in a server")
+    graph, (name, place, switch) = nx.Graph(), names
+    for number in range(servers * each):
+        server = number // each
+        add_device(graph, f"{name} {number}", device, server)
+        add_cable(graph, f"{name} {number}", f"{place} {server}", inside)
+    for server in range(servers):
+        add_cable(graph, f"{place} {server}", switch, network)
     return graph
 
 
@@ -104,7 +106,7 @@ def ports_left(graph: nx.Graph, switch: str) -> int:
 
 def _add_pod(graph, switch, ports, servers, model):
     """Add DGX-1s with the numbers `servers`, all their adapters on a switch of so many ports."""
-    check_count("servers", len(servers))
+    required_count(len(servers), "the number of servers")
     graph.add_node(switch, ports=ports)
     for server in servers:
         add_dgx_1(graph, server, model)

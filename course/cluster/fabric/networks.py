@@ -9,11 +9,14 @@ import itertools
 
 import networkx as nx
 
+from course.comm.counts import required_count
+from course.learning.samples import check_not_negative
 from course.worlds.simulator.routes import add_cable, add_device
 
 
 def one_switch(count: int, device, cable) -> nx.Graph:
     """`count` devices, each in a server of its own, on one switch: a message crosses two cables."""
+    required_count(count, "the number of devices")
     graph = nx.Graph()
     for number in range(count):
         add_device(graph, f"gpu {number}", device, number)
@@ -27,7 +30,8 @@ def fat_tree(leaves: int, per_leaf: int, device, cable, oversubscription: float 
 
     Raises ValueError if that is not a whole number.  Source: Leiserson 1985.
     """
-    spines = per_leaf / oversubscription
+    required_count(leaves, "the number of leaves")
+    spines = per_leaf / oversubscription if oversubscription > 0 else 0
     if spines != int(spines) or spines < 1:
         raise ValueError(
             f"{per_leaf} cables down and an oversubscription of {oversubscription} make "
@@ -70,6 +74,8 @@ def adapter_each(servers: int, per_server: int, device, inside, network) -> nx.G
     """`per_server` devices on the switch of their server by a cable `inside`, and each on one
     switch of all by an adapter of its own: two cables `network`, as fast as one.
     """
+    required_count(servers, "the number of servers")
+    required_count(per_server, "the number of devices in a server")
     graph = nx.Graph()
     for number in range(servers * per_server):
         server = number // per_server
@@ -87,6 +93,7 @@ def rails(servers: int, per_server: int, device, inside, network, spines: int = 
     Without spines no route leads from one rail to another.  Source: Wang et al. 2023,
     «Rail-only».
     """
+    check_not_negative("the number of spines", spines)
     graph = adapter_each(servers, per_server, device, inside, network)
     graph.remove_node("network")
     for number in range(servers * per_server):
@@ -104,6 +111,9 @@ def dragonfly(routers: int, per_router: int, far_cables: int, device, near, far)
 
     Source: Kim, Dally, Scott & Abts 2008.
     """
+    required_count(routers, "the number of routers in a group")
+    required_count(per_router, "the number of devices on a router")
+    check_not_negative("the number of far cables", far_cables)
     graph, groups = nx.Graph(), routers * far_cables + 1
     for number in range(groups * routers * per_router):
         add_device(graph, f"gpu {number}", device, number)

@@ -17,6 +17,7 @@ from course.cluster.hardware import (
     Device,
     bundle,
 )
+from course.comm.counts import required_count
 from course.worlds.simulator.routes import add_cable, add_device
 
 
@@ -25,6 +26,8 @@ def pcie_tree(switches: int, per_switch: int, device, cable=PCIE_3) -> nx.Graph:
 
     The cable of a switch to the CPU is shared by its devices.
     """
+    required_count(switches, "the number of switches")
+    required_count(per_switch, "the number of devices on a switch")
     graph = nx.Graph()
     for number in range(switches * per_switch):
         switch = f"switch {number // per_switch}"

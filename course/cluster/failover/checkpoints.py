@@ -8,6 +8,7 @@ import torch
 
 from course.cluster.failover.folder import CheckpointFolder
 from course.cluster.failover.manifest import Manifest, OtherFormat
+from course.cluster.failover.parts import Owns
 from course.cluster.failover.snapshot import Snapshot, copying
 from course.cluster.failover.writing import SHARED, Writing, own_file
 from course.comm.counts import required_count
@@ -30,7 +31,7 @@ class Checkpoints:
         self.comm = comm.split(0)  # messages of its own, beside those of the training
         self.folder, self.asynchronous = CheckpointFolder(folder), asynchronous
         self.snapshot, self.saving, self.whole = Snapshot(), None, []
-        self.found = self._open()
+        self.closed, self.found = False, self._open()
 
     def due(self, step: int) -> bool:
         """Whether the end of this step is a time to save."""
@@ -62,11 +63,14 @@ class Checkpoints:
     def save(self, step: int, parts: dict):
         """Save `parts` {name: part} as they are after `step` steps.
 
-        Raises ValueError for a step that is not behind the last, for what cannot be saved, and
-        where there are checkpoints that this training did not begin with; OSError, of this save or
-        of the one before it, on all ranks, where one could not write.
+        Raises ValueError for a step that is none or not behind the last, for what cannot be saved,
+        after `close`, and where there are checkpoints that this training did not begin with;
+        OSError, of this save or of the one before it, on all ranks, where one could not write.
         """
+        if self.closed:
+            raise ValueError(f"rank {self.comm.rank}: the checkpoints of this training are closed")
         self.finish()
+        step = required_count(step, "the step of a checkpoint", self.comm.rank, least=0)
         if self.found and not self.whole:
             raise ValueError(
                 f"{self.folder.path} has checkpoints up to step {self.found[-1]} that this "
@@ -78,6 +82,7 @@ class Checkpoints:
             files = self._files(parts)
         oldest = [*self.whole, step][-self.keep :][0]
         writing = Writing(self.folder, step, files, _described(parts), oldest)
+        self.folder.hold(step)
         self.saving = step, self.comm.submit(_write, writing)
         if not self.asynchronous:
             self.finish()
@@ -94,7 +99,7 @@ class Checkpoints:
         try:
             self.finish()
         finally:
-            self.folder.unlock()
+            self._leave()
 
     def __enter__(self):
         return self
@@ -102,8 +107,12 @@ class Checkpoints:
     def __exit__(self, kind, *_):
         if kind is None:
             self.close()
-        else:  # whoever is lost is not waited for
-            self.folder.unlock()
+        else:  # whoever is lost is not waited for; a save that is written keeps the folder
+            self._leave()
+
+    def _leave(self):
+        self.closed = True
+        self.folder.unlock()
 
     def _open(self) -> list:
         """The steps that there are in the folder, now rank 0's own."""
@@ -171,22 +180,10 @@ class Checkpoints:
             part.load(shared[name], Owns(own, name, ranks), self.comm.rank, self.comm.size)
 
 
-class Owns:
-    """What every rank has saved of a part, read when it is asked for."""
-
-    def __init__(self, read, name, ranks):
-        self.read, self.name, self.ranks = read, name, ranks
-
-    def __len__(self):
-        return self.ranks
-
-    def __getitem__(self, rank):
-        if not 0 <= rank < self.ranks:
-            raise IndexError(rank)
-        return self.read(rank)[self.name]
-
-
 def _described(parts) -> dict:
+    for name in parts:
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a part is a text, not {name!r}")
     return {name: part.describe() for name, part in parts.items()}
 
 

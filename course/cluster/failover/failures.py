@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from course.cluster.failover.interval import require_above_zero
 from course.comm.counts import required_count
 
 MOST_FAILURES = 1_000_000  # after which a job will not come to its end
@@ -32,6 +33,7 @@ class Job(NamedTuple):
 
 def exponential_gaps(mtbf_s: float, seed: int) -> Iterator[float]:
     """Seconds from each failure of a job to its next: at any moment as likely as at any other."""
+    require_above_zero(mtbf_s=mtbf_s)
     generator = random.Random(seed)
     while True:
         yield generator.expovariate(1 / mtbf_s)
@@ -40,6 +42,7 @@ def exponential_gaps(mtbf_s: float, seed: int) -> Iterator[float]:
 def node_gaps(node_mtbf_s: float, nodes: int, seed: int) -> Iterator[float]:
     """Seconds from each failure of a job to its next, if any of its nodes ends it: each has a clock
     of its own, and begins again at once."""
+    require_above_zero(node_mtbf_s=node_mtbf_s)
     required_count(nodes, "the number of nodes")
     generator, now = random.Random(seed), 0.0
     clocks = [generator.expovariate(1 / node_mtbf_s) for _ in range(nodes)]
@@ -53,17 +56,15 @@ def node_gaps(node_mtbf_s: float, nodes: int, seed: int) -> Iterator[float]:
 
 def simulate(work_s, interval_s, save_s, restart_s, gaps: Iterable[float]) -> Job:
     """Do `work_s` of work, saved after every `interval_s` and at its end, through failures that
-    come after `gaps` [seconds, each from the failure before; no more when they end].
+    come after `gaps` [seconds, each from the failure before; no more when they end].  An interval
+    of inf is one save, at the end.
 
     A failure undoes what was not saved, a save under way too; a restart may fail as well.
     Raises ValueError for times that cannot be, ArithmeticError after a million failures.
     """
-    if not (work_s > 0 and interval_s > 0 and save_s >= 0 and restart_s >= 0):
-        told = f"{work_s}, {interval_s}, {save_s} and {restart_s}"
-        raise ValueError(
-            "work and interval are seconds above 0, save and restart 0 or more, not " + told
-        )
-    gaps, segments, saved = iter(gaps), _segments(work_s, interval_s), 0
+    _check(work_s, interval_s, save_s, restart_s)
+    interval_s = min(interval_s, work_s)
+    gaps, segments, saved = _checked(gaps), _segments(work_s, interval_s), 0
     lost, restarting, failures, left = 0.0, 0.0, 0, next(gaps, math.inf)
     while saved < segments:
         needed = min(interval_s, work_s - saved * interval_s) + save_s
@@ -76,6 +77,22 @@ def simulate(work_s, interval_s, save_s, restart_s, gaps: Iterable[float]) -> Jo
         if failures > MOST_FAILURES:
             raise ArithmeticError(f"{failures} failures, and {saved} of {segments} intervals done")
     return Job(float(work_s), segments * save_s, lost, restarting, failures)
+
+
+def _check(work_s, interval_s, save_s, restart_s):
+    finite = max(work_s, save_s, restart_s) < math.inf
+    if not (finite and work_s > 0 and interval_s > 0 and save_s >= 0 and restart_s >= 0):
+        raise ValueError(
+            "work and interval are seconds above 0, save and restart 0 or more, not "
+            f"{work_s}, {interval_s}, {save_s} and {restart_s}"
+        )
+
+
+def _checked(gaps):
+    for gap_s in gaps:
+        if not gap_s >= 0:
+            raise ValueError(f"it is 0 seconds or more from a failure to the next, not {gap_s}")
+        yield gap_s
 
 
 def _segments(work_s, interval_s) -> int:

@@ -9,12 +9,14 @@ import fcntl
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 from course.parallel.whole_files import sync_folder
 
 STEP = re.compile(r"step (\d+)")
 UNFINISHED = re.compile(r"step \d+\.(unfinished|removed)")
+TRAINING = "training"
 
 
 class CheckpointFolder:
@@ -22,28 +24,47 @@ class CheckpointFolder:
 
     def __init__(self, path):
         self.path, self.descriptor = Path(path).absolute(), None
+        self.holders, self.changing = set(), threading.Lock()
 
     def lock(self):
         """Make it this process's own until `unlock`, or its end; remove what was never finished.
 
-        Raises ValueError where another training has it.
+        Raises ValueError where another training has it, or a save of one that broke off.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self.descriptor = os.open(self.path, os.O_RDONLY)
+        self.hold(TRAINING)
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._remove_unfinished()
         except BlockingIOError:
-            self.unlock()
+            self._close()
             raise ValueError(f"{self.path} is in use by another training") from None
-        for path in self.path.iterdir():
-            if UNFINISHED.fullmatch(path.name):
-                shutil.rmtree(path)
+        except OSError:
+            self.unlock()
+            raise
 
-    def unlock(self):
-        """Let others have it."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-            self.descriptor = None
+    def hold(self, holder):
+        """Keep it, if it is locked, until `holder` has let it go too."""
+        self.holders.add(holder)
+
+    def unlock(self, holder=TRAINING):
+        """Let others have it, if nobody else holds it."""
+        with self.changing:
+            self.holders.discard(holder)
+            if not self.holders and self.descriptor is not None:
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # for processes forked meanwhile, too
+                self._close()
+
+    def _close(self):
+        os.close(self.descriptor)
+        self.descriptor = None
+        self.holders.clear()
+
+    def _remove_unfinished(self):
+        for path in self.path.iterdir():
+            if UNFINISHED.fullmatch(path.name) and path.is_dir():
+                _remove(path)
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, whole or damaged since, the newest last."""
@@ -78,10 +99,15 @@ class CheckpointFolder:
             if step < oldest:
                 removed = self.path / f"step {step}.removed"  # half of one is none
                 self.of(step).rename(removed)
-                shutil.rmtree(removed)
+                _remove(removed)
 
     def _beside(self, step) -> Path:
         number = 1
         while (path := self.path / f"step {step}.aside {number}").exists():
             number += 1
         return path
+
+
+def _remove(path):
+    """Remove a folder, of a link to one only the link."""
+    path.unlink() if path.is_symlink() else shutil.rmtree(path)

@@ -16,25 +16,26 @@ HALVINGS = 50  # one more would round to 1
 
 def system_mtbf(node_mtbf_s: float, nodes: int) -> float:
     """The mean time between failures, in seconds, of so many nodes that fail by themselves."""
-    _require_above_zero(node_mtbf_s=node_mtbf_s)
+    require_above_zero(node_mtbf_s=node_mtbf_s)
     return node_mtbf_s / required_count(nodes, "the number of nodes")
 
 
 def young(save_s: float, mtbf_s: float) -> float:
     """sqrt(2 save mtbf): where saves cost as much as what is lost, to first order."""
-    _require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
+    require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
     return math.sqrt(2 * save_s * mtbf_s)
 
 
 def daly_lower_order(save_s: float, mtbf_s: float, restart_s: float = 0.0) -> float:
     """sqrt(2 save (mtbf + restart)) - save.  Source: Daly 2003."""
-    _require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
+    require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
+    _require_not_negative(restart_s=restart_s)
     return math.sqrt(2 * save_s * (mtbf_s + restart_s)) - save_s
 
 
 def daly(save_s: float, mtbf_s: float) -> float:
     """The best interval to higher order; no longer than the MTBF where saves are very long."""
-    _require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
+    require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
     x = save_s / (2 * mtbf_s)
     if x >= 1:
         return mtbf_s
@@ -46,7 +47,7 @@ def optimal(save_s: float, mtbf_s: float) -> float:
 
     With u = interval / mtbf the slope is zero where log(1 - u) + u = -save / mtbf.
     """
-    _require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
+    require_above_zero(save_s=save_s, mtbf_s=mtbf_s)
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         u = (low + high) / 2
@@ -63,7 +64,8 @@ def expected_time_s(work_s, interval_s, save_s, mtbf_s, restart_s=0.0) -> float:
 
     M exp(R / M) (exp((interval + save) / M) - 1) work / interval, with M mtbf and R restart.
     """
-    _require_above_zero(interval_s=interval_s, mtbf_s=mtbf_s)
+    require_above_zero(interval_s=interval_s, mtbf_s=mtbf_s)
+    _require_not_negative(work_s=work_s, save_s=save_s, restart_s=restart_s)
     exponent = (interval_s + save_s + restart_s) / mtbf_s
     if exponent > LARGEST_EXPONENT:
         return math.inf
@@ -78,11 +80,19 @@ def waste(interval_s, save_s, mtbf_s, restart_s=0.0) -> float:
 
 def first_order_waste(interval_s, save_s, mtbf_s, restart_s=0.0) -> float:
     """save / interval + interval / (2 mtbf) + restart / mtbf, where all of these are small."""
-    _require_above_zero(interval_s=interval_s, mtbf_s=mtbf_s)
+    require_above_zero(interval_s=interval_s, mtbf_s=mtbf_s)
+    _require_not_negative(save_s=save_s, restart_s=restart_s)
     return save_s / interval_s + (interval_s / 2 + restart_s) / mtbf_s
 
 
-def _require_above_zero(**seconds):
+def require_above_zero(**seconds):
+    """Raises ValueError, which names it, for one that is no finite number above 0."""
     for name, value in seconds.items():
         if not 0 < value < math.inf:
             raise ValueError(f"{name} is a number of seconds above 0, not {value}")
+
+
+def _require_not_negative(**seconds):
+    for name, value in seconds.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is a number of seconds, 0 or more, not {value}")

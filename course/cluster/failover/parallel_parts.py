@@ -84,7 +84,8 @@ class ElasticWorkers:
 
 
 class Shards:
-    """A `Sharded` net and its optimiser, cut over any number of ranks."""
+    """A `Sharded` net and its optimiser, cut over any number of ranks; buffers are those of each
+    rank, as in `Model`."""
 
     def __init__(self, net, optimizer):
         self.net, self.optimizer = net, optimizer
@@ -96,10 +97,12 @@ class Shards:
         return None
 
     def own(self):
-        return sharded_state(self.net, self.optimizer)
+        state = sharded_state(self.net, self.optimizer)
+        return {"sharded": state, "module": own_buffers(self.net.module)}
 
     def load(self, shared, owns, rank, size):
-        load_sharded(self.net, owns, self.optimizer)
+        load_sharded(self.net, [own["sharded"] for own in owns], self.optimizer)
+        load_buffers(self.net.module, [own["module"] for own in owns], rank, size)
 
 
 def _sum(kept: list) -> dict:

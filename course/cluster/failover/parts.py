@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
+from torch import nn
 
+from course.parallel.data import DataParallel
 from course.parallel.sharded import Sharded
 from course.parallel.tensor.cut import CutLayer
 
@@ -31,6 +33,21 @@ class Part(Protocol):
         ...
 
 
+class Owns:
+    """What every rank has saved of a part, read when it is asked for."""
+
+    def __init__(self, read, name, ranks):
+        self.read, self.name, self.ranks = read, name, ranks
+
+    def __len__(self):
+        return self.ranks
+
+    def __getitem__(self, rank):
+        if not 0 <= rank < self.ranks:
+            raise IndexError(rank)
+        return self.read(rank)[self.name]
+
+
 class Alike:
     """What has a `state_dict`, the same on all ranks: an optimiser, a schedule of rates.  It
     is written once, whatever the number of ranks."""
@@ -39,7 +56,7 @@ class Alike:
         self.thing = thing
 
     def describe(self):
-        return [described(self.thing)]
+        return described(self.thing)
 
     def shared(self):
         return self.thing.state_dict()
@@ -61,7 +78,7 @@ class Each:
         self.thing = thing
 
     def describe(self):
-        return [described(self.thing)]
+        return described(self.thing)
 
     def shared(self):
         return None
@@ -89,7 +106,7 @@ class Model:
     """
 
     def __init__(self, net):
-        self.net, self.module = net, getattr(net, "module", net)
+        self.net, self.module = net, net.module if isinstance(net, DataParallel) else net
         if isinstance(net, Sharded):
             raise ValueError("a Sharded net is no Model: save Shards(net, optimizer)")
         for name, layer in self.module.named_modules():
@@ -135,8 +152,8 @@ class Model:
 
 def own_buffers(module) -> dict:
     """The buffers of `module`, those that its state_dict leaves out too, and its extra states."""
-    extra = {key: value for key, value in module.state_dict().items()
-             if key.endswith("_extra_state")}  # fmt: skip
+    extra = {name: part.get_extra_state() for name, part in module.named_modules()
+             if type(part).get_extra_state is not nn.Module.get_extra_state}  # fmt: skip
     return {"buffers": dict(module.named_buffers()), "extra": extra}
 
 
@@ -146,11 +163,12 @@ def load_buffers(module, owns, rank, size):
     mine = owns[rank % len(owns)]
     for name, buffer in module.named_buffers():
         if len(owns) != size and buffer.is_floating_point():
-            buffer.copy_(torch.stack([own["buffers"][name] for own in owns]).mean(0))
+            told = torch.stack([own["buffers"][name] for own in owns])
+            buffer.copy_(torch.where((told == told[0]).all(0), told[0], told.mean(0)))
         else:
             buffer.copy_(mine["buffers"][name])
-    if mine["extra"]:
-        module.load_state_dict(mine["extra"], strict=False)
+    for name, state in mine["extra"].items():
+        module.get_submodule(name).set_extra_state(state)
 
 
 def described_tensors(module) -> list[str]:
@@ -160,8 +178,10 @@ def described_tensors(module) -> list[str]:
             for kind, named in kinds for name, x in named]  # fmt: skip
 
 
-def described(thing) -> str:
-    """A thing by what it is, an optimiser with the numbers of its groups' parameters too."""
+def described(thing) -> list[str]:
+    """A thing by what it is: an optimiser with the numbers of its groups' parameters, a module with
+    its tensors."""
     groups = getattr(thing, "param_groups", None)
     told = f" of groups of {[len(group['params']) for group in groups]}" if groups else ""
-    return f"{type(thing).__name__}{told}"
+    tensors = described_tensors(thing) if isinstance(thing, nn.Module) else []
+    return [f"{type(thing).__name__}{told}", *tensors]

@@ -20,7 +20,8 @@ class RandomNumbers:
             _handling(generator)
 
     def describe(self):
-        return [", ".join(["torch, numpy, random", *(type(g).__name__ for g in self.generators)])]
+        own = (type(getattr(g, "bit_generator", g)).__name__ for g in self.generators)
+        return [", ".join(["torch, numpy, random", *own])]
 
     def shared(self):
         return None
@@ -48,8 +49,8 @@ class RandomNumbers:
         torch.manual_seed(seed)
         random.seed(seed)
         numpy.random.seed(seed % 2**32)  # noqa: NPY002
-        for generator in self.generators:
-            _handling(generator)[2](generator, seed)
+        for number, generator in enumerate(self.generators, 1):
+            _handling(generator)[2](generator, seed + number)
 
 
 def _fresh_seed(state, rank) -> int:

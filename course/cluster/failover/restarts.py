@@ -38,7 +38,11 @@ def train_with_checkpoints(
     Cost: an all-reduce of two numbers a step, beside what `step` and `checkpoints` cost.
     """
     losses = Losses()
-    parts = {**parts, "order": order, "losses": Alike(losses)}
+    own = {"order": order, "losses": Alike(losses)}
+    if taken := own.keys() & parts.keys():
+        told = f"{min(taken)} is the name of a part that is saved anyway"
+        raise ValueError(f"rank {comm.rank}: {told}")
+    parts = {**parts, **own}
     begun = checkpoints.restore(parts, other_ranks=other_ranks)
     for done in range(begun + 1, steps + 1):
         rows = order.next().tensor_split(comm.size)[comm.rank]

@@ -31,11 +31,12 @@ class Snapshot:
         if isinstance(state, list | tuple):
             copies = [self.of(value, *place, number) for number, value in enumerate(state)]
             return copies if isinstance(state, list) else tuple(copies)
-        if isinstance(state, numpy.ndarray):
-            return self._copy(torch.from_numpy(state), place)
-        if isinstance(state, numpy.generic):
-            return state.item()
-        if kind not in PLAIN:
+        if isinstance(state, numpy.ndarray) and state.dtype.kind in "biufc":
+            native = state.astype(state.dtype.newbyteorder("="))
+            return self._copy(torch.from_numpy(native), place)
+        if isinstance(state, numpy.bool | numpy.integer | numpy.floating | numpy.str_):
+            state = state.item()
+        if type(state) not in PLAIN:
             where = ", ".join(map(str, place))
             raise ValueError(
                 f"a checkpoint holds tensors, numbers and texts, and {where} is a {kind.__name__}"

@@ -4,6 +4,7 @@ It is whole when it has its name; until then the one before it is the last.
 """
 
 import json
+import os
 from typing import NamedTuple
 
 from course.cluster.failover.folder import CheckpointFolder
@@ -30,10 +31,16 @@ class Writing(NamedTuple):
 
     def write(self, comm):
         """Collective.  Cost: two agreements, and the disk's time for the slowest rank's files, for
-        which the others wait no longer than the run's time-out.
+        which the others wait no longer than the run's time-out.  Lets the folder go.
 
         Raises OSError on all ranks where one could not write; nothing of it is left then.
         """
+        try:
+            self._write(comm)
+        finally:
+            self.folder.unlock(self.step)
+
+    def _write(self, comm):
         digests, problem = {}, ""
         try:
             for name, state in self.files.items():
@@ -45,7 +52,7 @@ class Writing(NamedTuple):
         problem = _first_problem(told)
         if comm.rank == 0 and not problem:
             problem = self._finish(comm.size, told)
-        problem = comm.gather_texts(problem)[0]
+        problem = json.loads(comm.gather_texts(json.dumps(problem))[0])
         if problem:
             if comm.rank == 0:
                 self.folder.discard(self.step)
@@ -54,11 +61,12 @@ class Writing(NamedTuple):
     def _finish(self, ranks, told) -> str:
         """Name it, and remove what is too old; what went wrong, in a sentence."""
         files = {name: digest for *_, digests in told for name, digest in digests.items()}
+        unfinished, parts = self.folder.unfinished(self.step), by_rank([mine[2] for mine in told])
         try:
-            unfinished = self.folder.unfinished(self.step)
-            Manifest(self.step, ranks, by_rank([parts for _, _, parts, _ in told]), files).write(
-                unfinished
-            )
+            if lacking := files.keys() - set(os.listdir(unfinished)):
+                told = f"{unfinished} lacks {min(lacking)}, and all ranks are to see one folder"
+                return f"rank 0 could not save step {self.step}: {told}"
+            Manifest(self.step, ranks, parts, files).write(unfinished)
             self.folder.commit(self.step)
             self.folder.prune(self.oldest)
         except OSError as error:

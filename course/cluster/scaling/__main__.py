@@ -1,6 +1,6 @@
 """Measure strong and weak scaling on the world of your choice.
 
-python -m course.cluster.scaling --ranks 1 2 --out here.json
+python -m course.cluster.scaling --ranks 1 2 --out here.json --peak 0.1
 python -m course.cluster.scaling pipeline --world hosts --resting --ranks 1 2 4 8
 """
 
@@ -34,6 +34,8 @@ def main(arguments=None):
         imagined = foretell(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
         results = results._replace(points=results.points + imagined)
     print("\n" + efficiency_table(results))
+    if peak := DEVICE.flops_per_s if options.resting else 1e12 * options.peak:
+        print("\n" + utilisation_table(results, peak))
     if options.out:
         results.save(options.out)
         print(f"written to {options.out}")
@@ -47,6 +49,15 @@ def efficiency_table(results) -> str:
         fit, by_rank = _fit(results, *curve), results.efficiencies(*curve).items()
         shares = ", ".join(f"{p}: {share:.0%}" for p, share in by_rank)
         lines.append("{:14} {:7} {:10}".format(*curve) + f" {shares}{fit}")
+    return "\n".join(lines)
+
+
+def utilisation_table(results, peak_flops_per_s) -> str:
+    """A line for every measured curve: the model FLOP/s utilisation of ranks of this peak."""
+    lines = [f"model FLOP/s utilisation (MFU) of {peak_flops_per_s / 1e12:g} TFLOP/s a rank:"]
+    for curve in dict.fromkeys((p.program, p.scaling) for p in results.points):
+        by_rank = results.utilisation(*curve, peak_flops_per_s).items()
+        lines.append("{:14} {:7} ".format(*curve) + ", ".join(f"{p}: {u:.1%}" for p, u in by_rank))
     return "\n".join(lines)
 
 
@@ -67,18 +78,31 @@ def _parsed(arguments):
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], metavar="P")
     parser.add_argument("--turns", type=int, default=5, help="how often each step is timed (5)")
     parser.add_argument("--resting", action="store_true", help="arithmetic that needs no core")
+    parser.add_argument("--peak", type=float, default=0.0, metavar="TFLOPS",
+                        help="of a rank's device: also print the share that is used")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the results file there")
     options = parser.parse_args(arguments)
     options.programs = options.programs or list(PROGRAMS)
-    if unknown := [name for name in options.programs if name not in PROGRAMS]:
-        parser.error(f"there is no program {unknown[0]!r} among {', '.join(PROGRAMS)}")
-    if 1 not in options.ranks or min(options.ranks) < 1:
-        parser.error("a curve begins with 1 rank: --ranks 1 2 ...")
-    if options.turns < 1:
-        parser.error(f"a step is timed at least once, not {options.turns} times")
-    if options.out and os.path.exists(options.out):
-        parser.error(f"{options.out} exists, and results are not overwritten")
+    for refusal in _refusals(options):
+        parser.error(refusal)
     return options
+
+
+def _refusals(options):
+    """Why there can be no such measurement, or no file of it."""
+    for name in options.programs:
+        if name not in PROGRAMS:
+            yield f"there is no program {name!r} among {', '.join(PROGRAMS)}"
+    if 1 not in options.ranks or min(options.ranks) < 1:
+        yield "a curve begins with 1 rank: --ranks 1 2 ..."
+    if not options.peak >= 0:
+        yield f"a peak is above 0 TFLOP/s, not {options.peak:g}"
+    if options.turns < 1:
+        yield f"a step is timed at least once, not {options.turns} times"
+    if options.out and os.path.exists(options.out):
+        yield f"{options.out} exists, and results are not overwritten"
+    if options.out and not os.path.isdir(folder := os.path.dirname(options.out) or "."):
+        yield f"there is no folder {folder} for the results"
 
 
 if __name__ == "__main__":

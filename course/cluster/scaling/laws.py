@@ -6,6 +6,7 @@
 Sources: Amdahl 1967; Gustafson 1988.
 """
 
+import math
 from typing import NamedTuple
 
 
@@ -26,18 +27,25 @@ def amdahl(speedups: dict) -> Law:
     """The law of strong scaling that fits {ranks: speed-up} best.
 
     1 / speed-up = 1 / p + s (1 - 1 / p) is linear in s: least squares of these.
-    Raises ValueError where no curve has more than one rank.
+    Raises ValueError where no curve has more than one rank, or a speed-up cannot be.
     """
-    return Law("Amdahl", _fitted((1 - 1 / p, 1 / up - 1 / p) for p, up in speedups.items()))
+    return Law("Amdahl", _fitted((1 - 1 / p, 1 / up - 1 / p) for p, up in _checked(speedups)))
 
 
 def gustafson(speedups: dict) -> Law:
     """The law of weak scaling that fits {ranks: scaled speed-up} best.
 
     p - speed-up = s (p - 1) is linear in s: least squares of these.
-    Raises ValueError where no curve has more than one rank.
+    Raises ValueError where no curve has more than one rank, or a speed-up cannot be.
     """
-    return Law("Gustafson", _fitted((p - 1, p - up) for p, up in speedups.items()))
+    return Law("Gustafson", _fitted((p - 1, p - up) for p, up in _checked(speedups)))
+
+
+def _checked(speedups):
+    for p, up in speedups.items():
+        if not (p >= 1 and 0 < up < math.inf):
+            raise ValueError(f"a speed-up is above 0, not {up} on {p} ranks")
+    return speedups.items()
 
 
 def _fitted(points) -> float:

@@ -3,6 +3,8 @@
 import statistics
 import time
 
+from torch.utils.flop_counter import FlopCounterMode
+
 from course.cluster.scaling.programs import PROGRAMS
 from course.cluster.scaling.results import STRONG, WEAK, Point, Results, provenance
 from course.worlds import run, simulated
@@ -24,9 +26,9 @@ def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, t
             for p in ranks:
                 said = run(_timed, p, program, amount(p), resting, turns, on=world(p),
                            checked=False, timeout=120)  # fmt: skip
-                spans, sent = zip(*said)
+                spans, *counts = zip(*said)
                 seconds = statistics.median(max(turn) for turn in zip(*spans))
-                points.append(Point(program, scaling, p, "measured", seconds, sum(sent)))
+                points.append(Point(program, scaling, p, "measured", seconds, *map(sum, counts)))
                 told(_sentence(points[-1]))
     return Results(points, provenance(world(max(ranks)), resting, turns))
 
@@ -61,18 +63,20 @@ def _sentence(point) -> str:
 
 
 def _timed(comm, program, amount, resting, turns):
-    """(seconds of each of this rank's steps, bytes that it sends in one), after one to warm up.
+    """(seconds of each of this rank's steps, bytes that it sends in one, and its floating-point
+    operations), after one to warm up, in which these are counted.
 
     Ranks begin together: a barrier is before each step, and not in its time.
     """
     step, seconds = PROGRAMS[program](comm, amount, resting), []
-    step()
+    with FlopCounterMode(display=False) as counter:
+        step()
     for _ in range(turns):
         comm.barrier()
         before, start = comm.meter.sent_bytes, time.perf_counter()
         step()
         seconds.append(time.perf_counter() - start)
-    return seconds, comm.meter.sent_bytes - before
+    return seconds, comm.meter.sent_bytes - before, int(counter.get_total_flops())
 
 
 def _once(comm, program, amount):

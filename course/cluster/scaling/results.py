@@ -1,8 +1,11 @@
 """What was measured, with all that one must know of it, as a file."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
+import math
+import os
 import pathlib
 import platform
 import sys
@@ -16,7 +19,7 @@ STRONG, WEAK = "strong", "weak"
 
 class Point(NamedTuple):
     """A step of a program on `ranks` ranks: median seconds of measured turns, or simulated ones;
-    bytes that all ranks have sent."""
+    bytes that all ranks have sent; their floating-point operations, 0 where nobody counted."""
 
     program: str
     scaling: str
@@ -24,6 +27,7 @@ class Point(NamedTuple):
     source: str
     seconds: float
     sent_bytes: int
+    flops: int = 0
 
 
 class Results(NamedTuple):
@@ -49,27 +53,53 @@ class Results(NamedTuple):
         speedups = self.speedups(program, scaling, source)
         return {ranks: speedup / ranks for ranks, speedup in speedups.items()}
 
+    def utilisation(self, program, scaling, peak_flops_per_s) -> dict:
+        """{ranks: model FLOP/s utilisation} of measured steps: their operations over those that
+        ranks of this peak could have done meanwhile.  Empty where operations were not counted."""
+        curve = program, scaling, "measured"
+        return {p.ranks: p.flops / (p.seconds * p.ranks * peak_flops_per_s)
+                for p in self.points if p[:2] + p[3:4] == curve and p.flops}  # fmt: skip
+
     def save(self, path):
-        """Write a new file.  Raises ValueError if it exists: results are not overwritten."""
+        """Write a new file, or none.  Raises ValueError if it exists, since results are not
+        overwritten, and for points that `load` would refuse."""
         said = {"version": VERSION, "provenance": self.provenance,
-                "points": [point._asdict() for point in self.points]}  # fmt: skip
+                "points": [_checked(point, path)._asdict() for point in self.points]}  # fmt: skip
+        text = json.dumps(said, indent=1) + "\n"
         try:
             with open(path, "x") as file:
-                json.dump(said, file, indent=1)
-                file.write("\n")
+                file.write(text)
         except FileExistsError:
             raise ValueError(f"{path} exists, and results are not overwritten") from None
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # half of them would be in the way of the next ones
+            raise
 
 
 def load(path) -> Results:
-    """The Results of a file.  Raises ValueError for what is none, or of another version."""
+    """The Results of a file.  Raises ValueError for what is none, or of another version, and for a
+    point that cannot be."""
     try:
         said = json.loads(pathlib.Path(path).read_text())
-        if said["version"] == VERSION:
-            return Results([Point(**point) for point in said["points"]], said["provenance"])
+        points, provenance, version = said["points"], said["provenance"], said["version"]
+        points = [Point(**point) for point in points] if version == VERSION else []
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is no results file") from None
-    raise ValueError(f"{path} is of version {said['version']!r}, this program reads {VERSION}")
+    if version != VERSION:
+        raise ValueError(f"{path} is of version {version!r}, this program reads {VERSION}")
+    return Results([_checked(point, path) for point in points], provenance)
+
+
+def _checked(point, path) -> Point:
+    *texts, ranks, source, seconds, sent_bytes, flops = point
+    whole = all(isinstance(each, int) and each >= 0 for each in (ranks, sent_bytes, flops))
+    named = all(isinstance(text, str) for text in (*texts, source))
+    if not (
+        whole and ranks and named and isinstance(seconds, int | float) and 0 < seconds < math.inf
+    ):
+        raise ValueError(f"{path} has a point that cannot be: {point}")
+    return point
 
 
 def provenance(world, resting, turns) -> dict:

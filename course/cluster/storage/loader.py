@@ -1,5 +1,7 @@
 """Batches for a training: read and decoded ahead by threads, in the order of an epoch."""
 
+import functools
+import os
 import threading
 import zlib
 from collections import deque
@@ -10,7 +12,7 @@ import torch
 from torch.utils.data import default_collate
 
 from course.cluster.storage.order import epoch_order, next_step, share, steps_left
-from course.learning.samples import check_count, check_not_negative
+from course.comm.counts import required_count
 
 
 class Loader:
@@ -32,9 +34,13 @@ class Loader:
         self.workers, self.depth = workers, 2 * workers if depth is None else depth
         self.window, self.rank, self.ranks = window, rank, ranks
         self.epoch = self.position = 0
-        check_not_negative("the number of workers", workers)
-        check_count("samples in a batch", batch)
-        check_count("groups that are read together", window)
+        for name, count, least in (
+            ("the number of samples in a batch", batch, 1), ("the seed", seed, 0),
+            ("the number of workers", workers, 0), ("the number of ranks", ranks, 1),
+            ("the number of batches ahead", self.depth, 0),
+            ("the number of groups that are read together", window, 1),
+        ):  # fmt: skip
+            required_count(count, name, least=least)
         if workers and self.depth < 1:
             raise ValueError(f"{workers} workers are at least 1 batch ahead, not {self.depth}")
         if not 0 <= rank < ranks:
@@ -48,21 +54,22 @@ class Loader:
     def __iter__(self):
         """The batches that are left of this epoch; then the next epoch begins.
 
-        A batch counts as taken, in the position, as soon as it is handed out.
+        A batch counts as taken, in the position, as soon as it is handed out.  Raises RuntimeError
+        where another loop, or `load_state_dict`, has changed the position meanwhile.
         """
         steps = self._steps()
         if not self.workers:
-            for end, numbers in steps:
+            for place, numbers in steps:
                 batch = self._batch(numbers)
-                self._took(end)
+                self._took(*place)
                 yield batch
             return
         threads = torch.get_num_threads()
         pool = ThreadPoolExecutor(self.workers, "loader", _one_thread, (threads,))
         ahead = deque()
         try:
-            for end, numbers in steps:
-                ahead.append((end, pool.submit(self._batch, numbers)))
+            for place, numbers in steps:
+                ahead.append((place, pool.submit(self._batch, numbers)))
                 if len(ahead) > self.depth:
                     yield self._next(ahead)
             while ahead:
@@ -72,48 +79,57 @@ class Loader:
 
     def state_dict(self) -> dict:
         """Where the next batch begins: the same for all ranks, and for any number of them."""
-        return {"epoch": self.epoch, "position": self.position, **self._order()}
+        return {"epoch": self.epoch, "position": self.position, **self._order}
 
     def load_state_dict(self, state: dict):
         """Go on from there.  Raises ValueError where the order is another one."""
-        for name, mine in self._order().items():
+        for name, mine in self._order.items():
             if state.get(name) != mine:
                 raise ValueError(
                     f"a position in the order of {name} {state.get(name)} says nothing in that of "
                     f"{name} {mine}"
                 )
-        samples, position = len(self.source), state["position"]
-        if not 0 <= position < samples:
+        epoch, position = (required_count(state.get(name), f"the {name}", least=0)
+                           for name in ("epoch", "position"))  # fmt: skip
+        samples = len(self.source)
+        if position >= samples:
             raise ValueError(
                 f"a position among {samples} samples is 0 to {samples - 1}, not {position}"
             )
         steps_left(samples - position, self.batch, self.ranks)
-        self.epoch, self.position = state["epoch"], position
+        self.epoch, self.position = epoch, position
 
+    @functools.cached_property
     def _order(self):
         """What must be the same, or a position would be one in another order."""
         names = "\n".join([*map(str, self.source.groups), *self.source.names])
-        return {"samples": len(self.source), "names": zlib.crc32(names.encode()),
+        return {"samples": len(self.source), "names": zlib.crc32(os.fsencode(names)),
                 "seed": self.seed, "window": self.window}  # fmt: skip
 
     def _steps(self):
-        """Of every step that is left: the position behind it, and this rank's samples."""
-        order = epoch_order(self.source.groups, self.seed, self.epoch, self.window)
-        position = self.position
+        """Of every step that is left: its place, (epoch, position, the position behind it), and
+        this rank's samples."""
+        epoch, position = self.epoch, self.position
+        order = epoch_order(self.source.groups, self.seed, epoch, self.window)
         while position < len(order):
             end = position + next_step(len(order) - position, self.batch, self.ranks)
-            yield end, share(order[position:end], self.rank, self.ranks)
+            yield (epoch, position, end), share(order[position:end], self.rank, self.ranks)
             position = end
 
     def _next(self, ahead):
-        end, batch = ahead.popleft()
+        place, batch = ahead.popleft()
         batch = batch.result()
-        self._took(end)
+        self._took(*place)
         return batch
 
-    def _took(self, end):
+    def _took(self, epoch, position, end):
+        if (epoch, position) != (self.epoch, self.position):
+            raise RuntimeError(
+                f"a loop was at {position} of epoch {epoch}, and the loader is at {self.position} "
+                f"of epoch {self.epoch}: begin another loop"
+            )
         ended = end == len(self.source)
-        self.epoch, self.position = (self.epoch + 1, 0) if ended else (self.epoch, end)
+        self.epoch, self.position = (epoch + 1, 0) if ended else (epoch, end)
 
     def _batch(self, numbers: np.ndarray):
         return default_collate([self._sample(number) for number in numbers.tolist()])

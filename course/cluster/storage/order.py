@@ -6,7 +6,7 @@ fewer ranks takes the rest of it.
 
 import numpy as np
 
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 
 
 def epoch_order(groups, seed: int, epoch: int, window: int = 8) -> np.ndarray:
@@ -15,7 +15,7 @@ def epoch_order(groups, seed: int, epoch: int, window: int = 8) -> np.ndarray:
     `groups`: how many samples lie together, as in a shard.  Groups are shuffled, and then the
     samples of every `window` of them: so many shards are read at the same time.
     """
-    check_count("groups that are read together", window)
+    required_count(window, "the number of groups that are read together")
     generator, ends = np.random.default_rng([seed, epoch]), np.cumsum(groups)
     parts = [np.arange(ends[group] - groups[group], ends[group])
              for group in generator.permutation(len(groups))]  # fmt: skip
@@ -27,10 +27,14 @@ def epoch_order(groups, seed: int, epoch: int, window: int = 8) -> np.ndarray:
 def steps_left(left: int, batch: int, ranks: int) -> int:
     """How many steps `left` samples are: as few as batches of `batch` allow, and no rank without.
 
-    Raises ValueError where there are fewer samples than ranks.
+    Raises ValueError where there are fewer samples than ranks, as for a job that goes on with more
+    ranks just before an epoch's end.
     """
     if left < ranks:
-        raise ValueError(f"each of {ranks} ranks needs a sample in every step, and {left} are left")
+        raise ValueError(
+            f"each of {ranks} ranks needs a sample in every step, and {left} are left: finish the "
+            "epoch with that many ranks or fewer"
+        )
     return min(-(-left // (batch * ranks)), left // ranks)
 
 

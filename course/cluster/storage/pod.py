@@ -8,11 +8,12 @@ by itself; where they wait for one another, the slowest sets the pace.
 """
 
 import heapq
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 
 READS_PER_WRITE = 90  # deck N
 
@@ -55,8 +56,8 @@ class Fed(NamedTuple):
 def step_limits_s(demand: Demand, store: Store, nodes: int, workers: int) -> dict:
     """{what: seconds that a step takes at least, in the long run, because of it}: the largest
     counts, and where it is not computing the GPU starves."""
-    check_count("nodes", nodes)
-    check_count("workers", workers)
+    required_count(nodes, "the number of nodes")
+    required_count(workers, "the number of workers")
     opening, sending, link = _service_s(demand, store)
     return {
         "opening files": nodes * opening,
@@ -76,7 +77,9 @@ def feed(demand: Demand, store: Store, nodes: int = 1, steps: int = 100, *, work
     """
     depth = 2 * workers if depth is None else depth
     for of, count in (("nodes", nodes), ("steps", steps), ("workers", workers), ("batches", depth)):
-        check_count(of, count)
+        required_count(count, f"the number of {of}")
+    if not 0 <= jitter < math.inf:
+        raise ValueError(f"the jitter is a number of seconds, 0 or more, not {jitter}")
     random_s = np.random.default_rng(seed).exponential(jitter, (nodes, steps))
     queues = [_Queue(node, steps, workers, depth) for node in range(nodes)]
     stations = _Stations(demand, store, nodes)
@@ -149,7 +152,7 @@ class _Queue:
 
 def _service_s(demand, store):
     """Seconds of a request at the servers of metadata, at those of data, on the link."""
-    if not (all(x >= 0 for x in demand) and all(x > 0 for x in store[1:-1])):
+    if not (all(0 <= x < math.inf for x in demand) and all(x > 0 for x in store[1:-1])):
         raise ValueError(
             "a demand is 0 or more, and what a store does a second above 0, "
             f"not {demand} of {store}"

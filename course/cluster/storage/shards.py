@@ -12,10 +12,9 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from course.learning.samples import check_count
+from course.comm.counts import required_count
 
 INDEX, OPEN_SHARDS = "index.json", 64
-KEYS = {"file", "bytes", "samples"}
 
 
 def write_shards(source, folder, per_shard: int) -> "Shards":
@@ -24,7 +23,7 @@ def write_shards(source, folder, per_shard: int) -> "Shards":
     It is complete or not there.  Raises FileExistsError where there is such a folder already,
     OSError where it cannot be written.
     """
-    check_count("samples in a shard", per_shard)
+    required_count(per_shard, "the number of samples in a shard")
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(f"shards go into a new folder, and {folder} is there already")
@@ -58,8 +57,8 @@ def _write_shard(source, path, numbers) -> dict:
 
 
 class Shards:
-    """The shards in `folder`, as `write_shards` left them; those that are in the folder `local`,
-    too, are read there.
+    """The shards in `folder`, as `write_shards` left them; those of which `copy_to_local` has left
+    a copy in the folder `local` are read there.
 
     A source of samples, as `Files` is.  Threads may read at once.  Raises FileNotFoundError for
     what is missing, ValueError for a shard that is not as long as it was.
@@ -112,22 +111,39 @@ def _read_index(path):
         ) from error
     except ValueError as error:
         raise ValueError(f"{path} must be whole, and cannot be read: {error}") from error
-    if not (isinstance(index, list) and all(set(shard) == KEYS for shard in index)):
+    if not (isinstance(index, list) and all(map(_is_shard, index))):
         raise ValueError(f"{path} is no index of shards, as `write_shards` leaves it")
     return index
 
 
+def _is_shard(told) -> bool:
+    match told:
+        case {"file": str(file), "bytes": int(length), "samples": list(samples), **others}:
+            return not others and Path(file).name == file and all(_fits(x, length) for x in samples)
+    return False
+
+
+def _fits(sample, length) -> bool:
+    match sample:
+        case [str(), int(offset), int(size)]:
+            return offset >= 0 and size >= 0 and offset + size <= length
+    return False
+
+
 def _found(folder, local, file, bytes, samples):
     """Where a shard is read; raises FileNotFoundError or ValueError where it cannot be."""
-    if local is not None and _length(Path(local, file)) == bytes:
-        return Path(local, file)
-    length = _length(folder / file)
-    if length is None:
+    whole = folder / file
+    if not whole.exists():
         raise FileNotFoundError(f"{folder} must hold {len(samples)} samples in {file}: it is gone")
-    if length != bytes:
-        raise ValueError(f"{folder / file} must be {bytes} bytes long, and has {length}")
-    return folder / file
+    if (length := whole.stat().st_size) != bytes:
+        raise ValueError(f"{whole} must be {bytes} bytes long, and has {length}")
+    copied = local is not None and _alike(Path(local, file), whole)
+    return Path(local, file) if copied else whole
 
 
-def _length(path):
-    return path.stat().st_size if path.exists() else None
+def _alike(copy, whole) -> bool:
+    """Whether it is as long, and of the same moment: other data may be as long."""
+    if not copy.exists():
+        return False
+    told = [(stat.st_size, stat.st_mtime_ns) for stat in (copy.stat(), whole.stat())]
+    return told[0] == told[1]

@@ -27,8 +27,9 @@ def lru_hits(share: float) -> float:
 def copy_to_local(shards: Shards, local, capacity_bytes: float) -> Shards:
     """Copy as many of the `shards` as fit into the folder `local`, and read those there.
 
-    Nothing is thrown out again.  A shard appears there when it is whole, so ranks of a node may
-    all do this at once.  Where the disk is full sooner, the others are read where they were.
+    Nothing is thrown out again, nor written over: where there is the copy of another data set, or
+    of older data, these shards are read where they were, and the rest where the disk is full.  A
+    shard appears there when it is whole, so ranks of a node may all do this at once.
     Raises OSError for a folder that cannot be.
     """
     check_not_negative("the capacity in bytes", capacity_bytes)
@@ -50,6 +51,7 @@ def _copy(path, local) -> bool:
     try:
         with tempfile.TemporaryDirectory(dir=local, prefix=f".{path.name}.") as beside:
             whole = shutil.copyfile(path, Path(beside, path.name))
+            shutil.copystat(path, whole)  # its time says of which data it is the copy
             whole.rename(local / path.name)  # over that of a faster rank: they are the same
     except OSError:
         return False

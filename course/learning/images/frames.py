@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from course.learning.images.photographs import check_image
 from course.learning.nine_layers.layers import LocalContrastNorm
-from course.learning.samples import check_count
+from course.learning.samples import check_above_zero
 
 SIDE = 32
 DISTRACTOR_SIDES = (24, 300)
@@ -164,5 +164,5 @@ def _uniform(shape, between, generator):
 
 
 def _generator(count, seed):
-    check_count("frames", count)
+    check_above_zero("the number of frames", count)
     return torch.Generator().manual_seed(seed)

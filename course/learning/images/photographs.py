@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from course.learning.images.staging import staged
-from course.learning.samples import check_count, check_finite
+from course.learning.samples import check_above_zero, check_finite
 
 SCIKIT_IMAGE = (
     *("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel"),
@@ -130,7 +130,7 @@ def _check_cut(image, size, count):
     check_image(image)
     if not 1 <= size <= min(image.shape):
         raise ValueError(f"a patch of {size} x {size} cannot be cut from {list(image.shape)}")
-    check_count("patches", count)
+    check_above_zero("the number of patches", count)
 
 
 def _cut(image, size, count, generator):

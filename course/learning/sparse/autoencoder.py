@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from course.learning.samples import check_above_zero, check_count, check_not_negative, check_samples
+from course.learning.samples import check_above_zero, check_not_negative, check_samples
 from course.learning.training.descent import batches
 
 
@@ -187,7 +187,7 @@ def by_lbfgs(cost, start, evaluations):
     a trial of the line search may cost more than the point before. Ends early where none is lower.
     Source: Liu and Nocedal 1989; Nocedal and Wright, «Numerical optimization», algorithm 3.5.
     """
-    check_count("evaluations", evaluations)
+    check_above_zero("the number of evaluations", evaluations)
     weights, run = _leaves(start), []
     optimizer = torch.optim.LBFGS(
         weights, max_iter=evaluations, max_eval=evaluations, history_size=20,
@@ -203,7 +203,7 @@ def by_adam(cost, patches, start, *, rate, steps, batch, seed):
     What a cost says of all patches (the mean codes of `sparse_cost`) it says of the batch alone.
     Source: Kingma and Ba 2015, arXiv 1412.6980.
     """
-    check_count("steps", steps)
+    check_above_zero("the number of steps", steps)
     check_above_zero("the learning rate", rate)
     weights, run, rows = _leaves(start), [], batches(len(patches), batch, seed)
     optimizer = torch.optim.Adam(weights, lr=rate)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import normalize
 
-from course.learning.samples import check_count, check_samples
+from course.learning.samples import check_above_zero, check_samples
 from course.learning.sparse.sparse_coding import objective, splitting
 from course.learning.training.descent import batches
 
@@ -49,8 +49,7 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
     is hardly used becomes a patch of the batch. Atoms are at most 1 long. `watch` as above.
     Source: Mairal, Bach, Ponce and Sapiro 2009, «Online dictionary learning for sparse coding».
     """
-    if epochs < 1:
-        raise ValueError(f"the number of epochs must be at least 1, not {epochs}")
+    check_above_zero("the number of epochs", epochs)
     used, wanted, seen = 0, 0, itertools.count(1)
 
     def update(dictionary, codes, chosen):
@@ -66,7 +65,7 @@ def online(patches, atoms, penalty, *, batch, epochs, seed, watch=None):
 
 def _learn(patches, atoms, penalty, update, steps, batch, seed, watch):
     check_samples("patches", patches)
-    check_count("atoms", atoms)
+    check_above_zero("the number of atoms", atoms)
     generator = torch.Generator().manual_seed(seed)
     dictionary = normalize(torch.randn(atoms, patches.shape[1], generator=generator).to(patches))
     objectives = []

@@ -88,12 +88,13 @@ class DistributedArray(Operators):
 
     # Any part of it
 
-    def begin_fetch(self, region, fill="zero"):
-        """Begin to fetch; what this returns has a `wait()` for the region.  See `fetch`."""
+    def begin_fetch(self, region, fill="zero", boxes=None):
+        """Begin to fetch; what this returns has a `wait()` for the region, or for these `boxes` of
+        it, a tuple, if not all of it is wanted here.  See `fetch`."""
         regions = region if isinstance(region, list) else told(self.comm, region)
         check_regions(self.layout, regions, fill, self.comm.rank)
-        fetch = Fetch(self.comm, self.layout, regions, fill)
-        return Pending(Begin.apply(self.local, fetch), fetch)
+        fetch = Fetch(self.comm, self.layout, regions, fill, boxes)
+        return Pending(Begin.apply(self.local, fetch), fetch, boxes is not None)
 
     def fetch(self, region, fill="zero") -> torch.Tensor:
         """The box `region` of the global indices [its shape], from however many ranks own it.
@@ -157,16 +158,15 @@ def implements(*functions):
 
 
 class Pending:
-    """A region under way."""
+    """A region under way, or `several` boxes of it."""
 
-    def __init__(self, begun, fetch):
-        self._begun, self._fetch, self._region = begun, fetch, None
+    def __init__(self, begun, fetch, several):
+        self._begun, self._fetch, self._several, self._found = begun, fetch, several, ()
 
-    def wait(self) -> torch.Tensor:
-        """Block until it is there: the region [its shape]."""
-        if self._region is None:
-            self._region = Finish.apply(self._begun, self._fetch)
-        return self._region
+    def wait(self):
+        """Block until it is there: the region [its shape], or the boxes."""
+        self._found = self._found or Finish.apply(self._begun, self._fetch)
+        return self._found if self._several else self._found[0]
 
 
 def told(comm, region: Box) -> list[Box]:
@@ -217,7 +217,7 @@ class _Gathered(torch.autograd.Function):
         ctx.mine = array.box.within(Box.whole(array.shape))
         fetch = Fetch(array.comm, array.layout, [Box.whole(array.shape)] * array.comm.size)
         fetch.begin(local)
-        return fetch.finish(local)
+        return fetch.finish()[0]
 
     @staticmethod
     def backward(ctx, slope):

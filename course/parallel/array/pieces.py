@@ -87,6 +87,13 @@ def exchange(layout: Layout, regions: tuple, fill: str) -> tuple:
     return got, given
 
 
+@functools.lru_cache(4096)
+def shared(target: Box, boxes: tuple) -> list:
+    """(number of the box, slices of it, slices of `target`) of all `boxes` that meet `target`."""
+    met = [(number, box, box.meet(target)) for number, box in enumerate(boxes)]
+    return [(n, both.within(box), both.within(target)) for n, box, both in met if both.size]
+
+
 def cost(layout: Layout, regions, fill="zero") -> list:
     """(elements sent, elements received, messages sent) of every rank, of a fetch; its adjoint
     sends as much the other way.  What a rank has itself does not travel."""

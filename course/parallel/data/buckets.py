@@ -27,16 +27,16 @@ class Bucket:
         self.allocate()
 
     def allocate(self):
-        """Take memory for it, of zeros."""
+        """Take memory for it; what is in it, `fill` and `finalize` say."""
         first, sizes = self.parameters[0], [real_elements(p) for p in self.parameters]
         dtype, lengths = first.dtype.to_real(), [sum(sizes), len(sizes) + COUNTS]
         half = dtype.itemsize < 4
         if half and not self.wide:
-            self.flat = self.values = torch.zeros(lengths[0], dtype=dtype, device=first.device)
-            self.tail = torch.zeros(lengths[1], dtype=torch.float32, device=first.device)
+            self.flat = self.values = torch.empty(lengths[0], dtype=dtype, device=first.device)
+            self.tail = torch.empty(lengths[1], dtype=torch.float32, device=first.device)
         else:
             dtype = torch.float32 if half else dtype
-            self.flat = torch.zeros(sum(lengths), dtype=dtype, device=first.device)
+            self.flat = torch.empty(sum(lengths), dtype=dtype, device=first.device)
             self.values, self.tail = self.flat.split(lengths)
         parts = self.values.split(sizes)
         self._views = {p: shaped(part, p) for p, part in zip(self.parameters, parts)}

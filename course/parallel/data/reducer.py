@@ -28,6 +28,7 @@ class Reducer:
         self.layout, self.averaging, self.require_finite = layout, averaging, require_finite
         self.in_flight = in_flight
         self.sync, self.unsent, self.backward, self._end = True, [], None, None
+        self.summed = {}  # by parameter: the gradient that was given a sum over ranks, its version
         self.comm = self._apart(comm)
         arrived = functools.partial(_arrived, weakref.ref(self))
         for parameter in layout.names:
@@ -74,6 +75,7 @@ class Reducer:
         """What is known of the backward that goes on; the first call in it begins the account."""
         if self._end is None or self._end() is None:
             self.require_whole()
+            self.require_cleared()
             self.unsent = [earlier for earlier in self.unsent if earlier.kept]
             if self.sync:
                 self.layout.refresh(self.comm)
@@ -91,11 +93,24 @@ class Reducer:
                 "were sent; the ranks are out of step, and training has to start anew"
             )
 
+    def require_cleared(self):
+        """Raise RuntimeError if a sum over ranks is still in a gradient, to be summed once more.
+        (The mean of what all ranks have alike is what it was.)"""
+        for parameter, (given, version) in self.summed.items():
+            gradient = parameter.grad
+            if gradient is not None and gradient is given() and gradient._version == version:
+                raise RuntimeError(
+                    f"rank {self.comm.rank}: the gradient of {self.layout.names[parameter]} still "
+                    'holds the last sum over ranks, and op="sum" would count it once a rank: call '
+                    "zero_grad() before each backward, or take the mean"
+                )
+
     def _is_for_another(self, parameter) -> bool:
         """Whether this backward goes through another wrapper, which has the parameter too."""
-        return any(other.backward and other.backward.rows for other in self._sharing(parameter))
+        return any(other.backward and other.backward.rows for other in self.sharing(parameter))
 
-    def _sharing(self, parameter) -> list:
+    def sharing(self, parameter) -> list:
+        """The other reducers that have the parameter, too."""
         made = [reference() for group in list(REDUCERS.values()) for reference in group]
         return [other for other in made
                 if other and other is not self and parameter in other.layout.bucket_of]  # fmt: skip
@@ -175,6 +190,9 @@ class Reducer:
                for p in bucket.not_finite()}  # fmt: skip
         for bucket in buckets:
             bucket.copy_out(self.averaging.divisor(bucket))
+            if not self.averaging.mean and self.comm.size > 1:
+                given = ((p, p.grad) for p in bucket.in_use)
+                self.summed |= {p: (weakref.ref(grad), grad._version) for p, grad in given}
         if bad:
             blame(self.comm, self.layout.names, bad)
         self.layout.order(self.comm, backward.arrived)
@@ -184,7 +202,7 @@ class Reducer:
         for parameter, versions in backward.arrived.items():
             gradient = parameter.grad
             now = gradient is not None and (gradient._version, parameter._version)
-            if now != versions and not self._sharing(parameter):
+            if now != versions and not self.sharing(parameter):
                 raise RuntimeError(
                     f"rank {self.comm.rank}: {self.layout.names[parameter]} or its gradient was "
                     "changed, by a hook for instance, when the mean over ranks was not there yet: "

@@ -5,6 +5,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,7 @@ def capacity_of(factor: float, k: int, tokens: int, experts: int) -> int:
 
     Source: Lepikhin et al. 2020, «GShard»; Fedus et al. 2021, «Switch transformers».
     """
-    return math.ceil(factor * k * tokens / experts)
+    return math.ceil(Fraction(str(float(factor))) * k * tokens / experts)  # 1.1 times 10 are 11
 
 
 class Exchanged(Function):

@@ -11,6 +11,7 @@ and the rest of the model's are summed (`course.parallel.hybrid.gradient_plan`).
 
 import copy
 import math
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -42,7 +43,8 @@ class MixtureOfExperts(nn.Module):
     importance_weight * CV(importance)^2 + load_weight * CV(load)^2, of the tokens of `everyone`: a
     communicator that is larger than `comm` where there are several copies of the experts.
 
-    Raises ValueError for fewer experts than ranks, and what cannot be.
+    Cost: an agreement.  Raises ValueError for fewer experts than ranks, what cannot be, and where
+    ranks were given different numbers.
     Source: Shazeer et al. 2017.
     """
 
@@ -54,9 +56,14 @@ class MixtureOfExperts(nn.Module):
                 f"rank {comm.rank}: every rank has an expert at least, so {gate.experts} of them "
                 f"cannot be on {comm.size} ranks: give them a smaller group, as a grid's axis"
             )
-        if capacity_factor is not None and not 0 < capacity_factor < math.inf:
+        if not (capacity_factor is None or isinstance(capacity_factor, Real)
+                and 0 < capacity_factor < math.inf):  # fmt: skip
             rule = "a capacity factor is above 0, or None for all tokens"
             raise ValueError(f"rank {comm.rank}: {rule}, not {capacity_factor!r}")
+        if not {*comm.members} <= {*(everyone or comm).members}:
+            raise ValueError(f"rank {comm.rank}: everyone are all ranks that share the experts and "
+                             f"more, and {everyone} is not all of {comm}")  # fmt: skip
+        _require_same(comm, gate, capacity_factor, importance_weight, load_weight)
         self.comm, self.gate, self.capacity_factor = comm, gate, capacity_factor
         self.everyone, self.balance_weights = everyone or comm, (importance_weight, load_weight)
         first, end = even_cuts(gate.experts, comm.size)[comm.rank : comm.rank + 2]
@@ -118,6 +125,15 @@ class MixtureOfExperts(nn.Module):
             mine = pieces[number::count]
             said.append(expert(torch.cat(mine)).split([len(piece) for piece in mine]))
         return torch.cat([piece for row in zip(*said) for piece in row])
+
+
+def _require_same(comm, gate, factor, importance, load):
+    mine = (f"{gate.k} of {gate.experts} experts, a capacity factor of {factor} and weights "
+            f"{importance} and {load} of balance")  # fmt: skip
+    for rank, theirs in enumerate(comm.gather_texts(mine)):
+        if theirs != mine:
+            raise ValueError(f"all ranks make the same mixture: rank {comm.rank} has {mine}, and "
+                             f"rank {rank} has {theirs}")  # fmt: skip
 
 
 def asked_of(chosen, experts: int) -> list[int]:

@@ -60,11 +60,15 @@ class SummedGradients:
 
     def __init__(self, module, plan, *, bucket_mb=4, algorithm="ring"):
         parameters = dict(module.named_parameters())
+        _require_once(plan, parameters)
         knobs = {"bucket_mb": bucket_mb, "algorithm": algorithm}
         self.parts = [DataParallel(_tree(group.names, parameters), group.comm, **knobs)
                       for group in plan if group.comm.size > 1 and group.names]  # fmt: skip
         for part in self.parts:
-            for parameter in part.parameters():
+            for name, parameter in part.module.named_parameters():
+                if part.reducer.sharing(parameter):
+                    raise ValueError(f"rank {part.comm.rank}: {name} is summed over ranks already: "
+                                     "let go of what does it before")  # fmt: skip
                 self._multiply_gradient(parameter, part.comm.size)
 
     @contextlib.contextmanager
@@ -81,6 +85,17 @@ class SummedGradients:
         parameter.requires_grad_(True)
         parameter.register_hook(functools.partial(_multiplied, weakref.ref(self), factor))
         parameter.requires_grad_(trained)
+
+
+def _require_once(plan, parameters):
+    seen = set()
+    for group in plan:
+        for name in group.names:
+            if name not in parameters or name in seen:
+                what = "in two groups" if name in seen else f"none of {', '.join(parameters)}"
+                raise ValueError(f"rank {group.comm.rank}: a parameter is summed over one group, "
+                                 f"and {name} is {what}")  # fmt: skip
+            seen.add(name)
 
 
 def _multiplied(reference, factor, gradient):

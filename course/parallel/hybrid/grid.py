@@ -17,7 +17,8 @@ class Grid:
 
     grid["data"] is the communicator of the ranks that differ from this one along that axis alone;
     its ranks are coordinates.  Axes of one rank are worth naming: a program asks for them.
-    Cost: a split for each axis.  Raises ValueError unless the sizes multiply to the ranks.
+    Cost: a split for each axis.  Raises ValueError unless the sizes multiply to the ranks, and
+    where ranks name other axes, or in another order.
     """
 
     def __init__(self, comm, **axes):
@@ -36,6 +37,9 @@ class Grid:
 
     def at(self, rank: int) -> dict:
         """Where a rank of `comm` is: its coordinate along each axis."""
+        if rank not in range(self.comm.size):
+            raise ValueError(f"rank {self.comm.rank}: the ranks of this grid are 0 to "
+                             f"{self.comm.size - 1}, not {rank}")  # fmt: skip
         coordinates = {}
         for name, size in reversed(self.axes.items()):
             rank, coordinates[name] = divmod(rank, size)
@@ -46,7 +50,7 @@ class Grid:
         place, rank = self.coordinates | coordinates, 0
         for name, size in self.axes.items():
             self._required(place)
-            if not 0 <= place[name] < size:
+            if place[name] not in range(size):
                 raise ValueError(
                     f"rank {self.comm.rank}: coordinates along {name} go from 0 to {size - 1}, "
                     f"not {place[name]}"
@@ -72,8 +76,15 @@ class Grid:
         self._required(names)
         chosen = tuple(name for name in self.axes if name in names)
         if chosen not in self._comms:
-            color = [self.coordinates[name] for name in self.axes if name not in chosen]
-            self._comms[chosen] = self.comm.split(tuple(color))
+            apart = [self.coordinates[name] for name in self.axes if name not in chosen]
+            made = self.comm.split((*chosen, *apart))
+            if made.size != math.prod(self.axes[name] for name in chosen):
+                raise ValueError(
+                    f"rank {self.comm.rank}: all ranks of a grid name its axes alike, and ask for "
+                    f"groups in one order: {made.size} came to that of {self} over "
+                    f"{', '.join(chosen) or 'nothing'}"
+                )
+            self._comms[chosen] = made
         return self._comms[chosen]
 
     def __getitem__(self, name: str):

@@ -20,7 +20,7 @@ from torch.nn.functional import linear
 
 from course.collectives import all_gather, broadcast, cost, reduce, reduce_scatter
 from course.parallel.array.layout import even_cuts
-from course.parallel.tensor.cut import lengths
+from course.parallel.tensor.cut import Cut, CutLayer, lengths, required_layer
 from course.parallel.tensor.sequence import Gathered
 
 SCHEMES = {
@@ -103,23 +103,22 @@ def weird_trick_cost(scheme, rows, row_bytes, label_bytes, outputs, element_byte
     return whole
 
 
-class CutLinear(nn.Module):
+class CutLinear(CutLayer):
     """The outputs of `layer`, a linear one, cut over the ranks of `comm`: x [rows, inputs], alike
     on all, to all outputs [rows, outputs] on all.
 
     On the way back each rank has its own part of the slope by x, and nobody their sum; the layer
     below, cut too, adds them up where it needs them.  `last`: what follows is no cut layer, but the
-    same on all ranks, and the slope that comes is whole.
+    same on all ranks, and the slope that comes is whole.  What is frozen stays so.
     Cost: an all-gather of the outputs; unless it is the last, a reduce-scatter of their slopes.
     """
 
     def __init__(self, comm, layer, *, last=False):
-        super().__init__()
-        self.comm, self.last = comm, last
-        self.cuts = even_cuts(layer.out_features, comm.size)
-        own = slice(*self.cuts[comm.rank : comm.rank + 2])
-        self.weight = nn.Parameter(layer.weight.detach()[own].clone())
-        self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[own].clone())
+        super().__init__(comm, None)
+        outputs = required_layer(comm, layer, nn.Linear).out_features
+        self.last, self.cuts = last, even_cuts(outputs, comm.size)
+        for name in "weight", "bias":
+            self.keep(name, getattr(layer, name), Cut(0, self.cuts))
 
     def forward(self, x):
         collect = Shown if self.last else Gathered

@@ -1,5 +1,7 @@
 """A batch cut into micro-batches, and what each of them counts."""
 
+from numbers import Integral
+
 from course.parallel.pipeline.parcels import mapped, tensors_of
 
 
@@ -27,7 +29,8 @@ def sizes_of(rows, sizes, micro_batches: int, rank: int) -> list[int]:
         return [rows // micro_batches + (number < rows % micro_batches)
                 for number in range(micro_batches)]  # fmt: skip
     sizes = list(sizes)
-    if len(sizes) != micro_batches or min(sizes) < 0:
+    whole = all(isinstance(n, Integral) and n >= 0 for n in sizes)
+    if len(sizes) != micro_batches or not whole:
         raise ValueError(f"rank {rank}: the schedule has {micro_batches} micro-batches, and sizes "
                          f"are {sizes}")  # fmt: skip
     if rows not in (None, sum(sizes)):

@@ -1,9 +1,10 @@
 """What passes between stages: parcels forward, slopes back; between ranks in messages.
 
-A parcel is a head of one number, the length of its text, or 0 if that is the last one's of this
-connection; the text, if it is new; then its tensors.  Slopes are as many as tensors want them.
-Sends begin and are waited for at the end; a receive is for a connection, a micro-batch and a way,
-which its tag says.  Long tensors go in lanes, beside the rank's own work: see `lanes.py`.
+A parcel is a head of one number, the rows of its micro-batch and the length of its text, or 0 if
+that is the last one's of this connection; the text, if it is new; then its tensors.  Slopes are
+as many as tensors want them.  Sends begin and are waited for at the end; a receive is for a
+connection, a micro-batch and a way, which its tag says.  Long tensors go in lanes, beside the
+rank's own work: see `lanes.py`.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from course.parallel.pipeline.parcels import Parcel, room
 from course.parallel.pipeline.schedule import INPUT
 from course.parallel.pipeline.step import FORWARD, WEIGHT_GRADIENT
 
-HEAD_BYTES = 8
+HEAD_BYTES, LENGTH_BITS = 8, 32
 THERE, BACK = 0, 1
 
 
@@ -30,10 +31,11 @@ class Mail:
         self.numbers = {connection: number for number, connection in enumerate(connections)}
         self.lanes = Lanes(comm, _neighbours(schedule))
         self.told, self.heard, self.sent = {}, {}, {}
-        self.here, self.coming, self.expected = {}, {}, {}
+        self.here, self.coming, self.expected, self.rows = {}, {}, {}, {}
 
-    def begin(self, forward_only: bool):
-        """Expect what the others' rows say, and nothing of a step that broke off."""
+    def begin(self, forward_only: bool, sizes=()):
+        """Expect what the others' rows say, of micro-batches of these `sizes`; () are unknown."""
+        self.rows = dict(enumerate(sizes))
         self.handles, self.sent, self.here, self.coming = [], {}, {}, {}
         self.expected = {rank: deque(_posts(self.schedule, rank, self.comm.rank, forward_only))
                          for rank in range(self.comm.size)}  # fmt: skip
@@ -47,16 +49,19 @@ class Mail:
         self.sent[source, target, micro_batch] = parcel.text
         words = parcel.text.encode() if self.told.get((source, target)) != parcel.text else b""
         self.told[source, target] = parcel.text
-        head = [torch.tensor([len(words)], device="cpu")]
+        rows = self.rows.get(micro_batch, 0) << LENGTH_BITS
+        head = [torch.tensor([rows | len(words)], device="cpu")]
         if words:
             head.append(torch.tensor([*words], dtype=torch.uint8, device="cpu"))
         self.handles += [self.comm.isend(x, rank, tag) for x in head]
         self.handles += [self.lanes.send(x, rank, tag) for x in parcel.tensors]
 
     def take(self, source, target, micro_batch) -> Parcel:
-        """Wait for the parcel from stage `source`, or the INPUT, to `target`."""
+        """Wait for the parcel from stage `source`, or the INPUT, to `target`; its tensors are new,
+        wherever they come from, so they may be changed in place."""
         if source == INPUT or self._is_here(source):
-            return self.here.pop((source, target, micro_batch))
+            text, tensors = self.here.pop((source, target, micro_batch))
+            return Parcel(text, [x.clone() for x in tensors])
         return self._awaited(self._rank(source), (source, target, micro_batch, THERE))
 
     def give_back(self, slopes, source, target, micro_batch):
@@ -96,14 +101,20 @@ class Mail:
             wanted = Parcel(text, []).differentiable
             tensors = [x for x, want in zip(room(text, self.comm.device), wanted) if want]
         else:
-            text = self.heard[source, target] = self._text(source, target, rank, tag)
+            text = self._text(source, target, micro_batch, rank, tag)
+            self.heard[source, target] = text
             tensors = room(text, self.comm.device)
         return text, tensors, [self.lanes.receive(x, rank, tag) for x in tensors]
 
-    def _text(self, source, target, rank, tag) -> str:
+    def _text(self, source, target, micro_batch, rank, tag) -> str:
         head = torch.empty(1, dtype=torch.long, device="cpu")
         self.comm.recv(head, rank, tag)
-        if not (length := head.item()):
+        rows, length = divmod(head.item(), 1 << LENGTH_BITS)
+        if self.rows.setdefault(micro_batch, rows) != rows:
+            raise ValueError(f"rank {self.comm.rank}: all ranks cut the same batch alike, and of "
+                             f"micro-batch {micro_batch} rank {rank} has {rows} rows, and this one "
+                             f"{self.rows[micro_batch]}")  # fmt: skip
+        if not length:
             return self.heard[source, target]
         words = torch.empty(length, dtype=torch.uint8, device="cpu")
         self.comm.recv(words, rank, tag)

@@ -8,6 +8,8 @@ import torch
 
 from course.comm.tensors import CODES, DTYPES
 
+PLAIN = (int, float, str, type(None))
+
 
 class Parcel(NamedTuple):
     """`text` says how the `tensors` were put together, and of each its dtype, shape, and whether
@@ -80,17 +82,18 @@ def _holds_others(value) -> bool:
 def _skeleton(value, who):
     """The structure as JSON has it: {"x": 0} for a tensor, {"t": ...}, {"d": ...} for tuples and
     dicts."""
-    if isinstance(value, torch.Tensor) and value.dtype in CODES:
+    if isinstance(value, torch.Tensor) and value.dtype in CODES and value.layout is torch.strided:
         return {"x": 0}
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(isinstance(key, PLAIN) for key in value):
         return {"d": [[key, _skeleton(part, who)] for key, part in value.items()]}
     if isinstance(value, tuple | list):
         parts = [_skeleton(part, who) for part in value]
         return {"t": parts} if isinstance(value, tuple) else parts
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, PLAIN):
         return value
     raise ValueError(f"{who} gives {type(value).__name__} {value!r:.40}: stages give tensors, "
-                     "numbers, texts, None, and tuples, lists and dicts of them")  # fmt: skip
+                     "numbers, texts, None, and tuples, lists and dicts of them, whose keys are "
+                     "numbers and texts")  # fmt: skip
 
 
 def _rebuilt(skeleton, tensors):

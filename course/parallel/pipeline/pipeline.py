@@ -5,6 +5,7 @@ of the mean loss over all rows of the batch, as one process would.
 """
 
 import json
+import math
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from course.comm.tensors import describe
 from course.parallel.pipeline.batches import cut, rows_of, sizes_of
 from course.parallel.pipeline.execution import Execution
 from course.parallel.pipeline.mail import Mail
-from course.parallel.pipeline.parcels import Parcel, joined, pack, tensors_of
+from course.parallel.pipeline.parcels import joined, pack, tensors_of
 from course.parallel.pipeline.schedule import INPUT
 from course.parallel.pipeline.stage import Stage
 from course.parallel.pipeline.step import FORWARD, Step
@@ -32,21 +33,25 @@ class Pipeline(nn.Module):
     batch; random numbers are each rank's own.
 
     Cost of a step: `cost.py`; and an all-reduce of each tied weight.
-    Raises ValueError for a schedule of other ranks, or one that is not the same on all of them.
+    Raises ValueError for a schedule of other ranks, or one that is not the same on all of them, and
+    for a weight that stages of several ranks share untold.  A step that raises in the middle ends
+    the pipeline, since messages of it may be under way.
     """
 
     def __init__(self, modules, comm, schedule, loss=None, *, tied=(), recompute=False, weigh=None):
         super().__init__()
         if len(schedule.rows) != comm.size:
-            raise ValueError(f"a schedule of {len(schedule.rows)} ranks cannot run on {comm.size}")
+            raise ValueError(f"rank {comm.rank}: a schedule of {len(schedule.rows)} ranks cannot "
+                             f"run on {comm.size}")  # fmt: skip
         self.comm, self.schedule, self.loss, self.weigh = comm.split(0), schedule, loss, weigh
-        _require_same(self.comm, schedule)
+        tied = [list(group) for group in tied or ()]
+        _require_same(self.comm, schedule, tied)
         here = schedule.own_stages(comm.rank)
         own = {stage: _module(modules, stage, comm.rank) for stage in here}
         self.parts = nn.ModuleDict({str(stage): module for stage, module in own.items()})
         self.stages = {stage: Stage(part, recompute) for stage, part in own.items()}
         self.mail = Mail(self.comm, schedule)
-        self.tied = TiedWeights(self.comm, schedule, own, tied)
+        self.tied = TiedWeights(self.comm, schedule, modules, tied)
         self.spans, self.peak_live = [], 0
 
     def step(self, *args, target=None, sizes=None, **kwargs):
@@ -62,15 +67,17 @@ class Pipeline(nn.Module):
         needed = self._has_last or self._takers
         batches = self._micro_batches(args, kwargs, target, sizes) if needed else [[]] * 3
         objective = self.objective(*batches[1:]) if self._has_last else None
-        tied = self.tied.begin()
-        done = self._run(self.schedule.rows[self.comm.rank], batches[0], objective)
-        self.spans, self.peak_live = done.spans, done.peak_live
-        self._input_gradients((args, kwargs))
-        self.tied.finish(tied)
-        return objective and sum(objective.losses.values())
+        with self.tied.summed():
+            done = self._run(self.schedule.rows[self.comm.rank], batches, objective)
+            self.spans, self.peak_live = done.spans, done.peak_live
+            self._input_gradients((args, kwargs))
+        return objective and sum((objective.losses or {0: torch.zeros(())}).values())
 
     def objective(self, targets, sizes) -> "Objective":
         """What the last stage's output is worth, micro-batch by micro-batch."""
+        if self.loss is None:
+            raise ValueError(f"rank {self.comm.rank} has the last stage, and a step goes back from "
+                             "a loss: Pipeline(modules, comm, schedule, loss)")  # fmt: skip
         return Objective(self.loss, self.weigh, targets, sizes)
 
     @torch.no_grad()
@@ -78,7 +85,7 @@ class Pipeline(nn.Module):
         """What the last stage gives for a batch, where that is, else None; no gradient."""
         self._require_ranks()
         found = {}
-        batches = self._micro_batches(args, kwargs, None, sizes)[0] if self._takers else []
+        batches = self._micro_batches(args, kwargs, None, sizes) if self._takers else [[]] * 3
         steps = [step for step in self.schedule.rows[self.comm.rank] if step.kind == FORWARD]
         self._run(steps, batches, lambda number, out: found.update({number: out}) or [])
         return joined([found[number] for number in sorted(found)]) if found else None
@@ -106,15 +113,16 @@ class Pipeline(nn.Module):
         sizes = sizes_of(rows, sizes, count, rank)
         return cut((args, kwargs), sizes), cut(target, sizes), sizes
 
-    def _run(self, steps, inputs, finish) -> Execution:
-        self.mail.begin(forward_only=not torch.is_grad_enabled())
+    def _run(self, steps, batches, finish) -> Execution:
+        inputs, _, sizes = batches
+        self.mail.begin(not torch.is_grad_enabled(), sizes)
         for stage in self._takers:
             for number, value in enumerate(inputs):
-                text, tensors = pack(value, "the batch")
-                apart = Parcel(text, [x.data for x in tensors])  # each may be changed in place
-                self.mail.give(apart, INPUT, stage, number)
+                self.mail.give(pack(value, "the batch"), INPUT, stage, number)
         execution = Execution(self.schedule, self.stages, self.mail, finish)
+        comm, self.comm = self.comm, None
         execution.run(steps)
+        self.comm = comm  # unless it broke off
         return execution
 
     def _input_gradients(self, batch):
@@ -129,8 +137,8 @@ class Pipeline(nn.Module):
 
     def _require_ranks(self):
         if self.comm is None:
-            raise RuntimeError("this pipeline is a copy, or was loaded, and joined to no ranks: "
-                               "make another one of its parts")  # fmt: skip
+            raise RuntimeError("this pipeline is a copy, or was loaded, or a step of it broke off, "
+                               "and joined to no ranks: make another one of its parts")  # fmt: skip
 
     def __getstate__(self):
         """All but what joins this rank to the others."""
@@ -142,6 +150,8 @@ class Objective:
 
     def __init__(self, loss, weigh, targets, sizes):
         weights = [float(weigh(target)) for target in targets] if weigh else sizes
+        if not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError(f"what micro-batches weigh are numbers of 0 or more, not {weights}")
         self.factors = [weight / (sum(weights) or 1) for weight in weights]
         self.loss, self.targets, self.losses = loss, targets, {}
 
@@ -151,8 +161,9 @@ class Objective:
             return sum([x.sum() for x in tensors_of(out) if x.requires_grad], torch.zeros(())) * 0.0
         target = self.targets[number]
         value = self.loss(out) if target is None else self.loss(out, target)
-        if value.numel() != 1:
-            raise ValueError(f"a loss is one number, not {describe(value.dtype, value.shape)}")
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            what = isinstance(value, torch.Tensor) and describe(value.dtype, value.shape)
+            raise ValueError(f"a loss is a tensor of one number, not {what or repr(value)}")
         value = value * self.factors[number]
         self.losses[number] = value.detach()
         return value
@@ -160,14 +171,17 @@ class Objective:
 
 def _module(modules, stage, rank):
     try:
-        return modules[stage]
+        if isinstance(modules[stage], nn.Module):
+            return modules[stage]
+        what = f"{modules[stage]!r:.40} is none"
     except LookupError:
-        raise ValueError(f"rank {rank} has stage {stage}, and no module was given for it") from None
+        what = "none"
+    raise ValueError(f"rank {rank} has stage {stage}, and needs a module for it: {what} was given")
 
 
-def _require_same(comm, schedule):
-    texts = comm.gather_texts(f"{schedule.rows} {schedule.takes}")
+def _require_same(comm, schedule, tied):
+    texts = comm.gather_texts(f"{schedule.rows} {schedule.takes}\n{tied}")
     for rank, text in enumerate(texts):
         if text != texts[0]:
-            raise ValueError(f"all ranks run the same schedule: rank {rank} has another one than "
-                             "rank 0")  # fmt: skip
+            raise ValueError(f"all ranks run the same schedule and tie the same weights: rank "
+                             f"{rank} has others than rank 0")  # fmt: skip

@@ -24,7 +24,7 @@ class Schedule:
     """
 
     def __init__(self, rows, takes=None):
-        self.rows = tuple(tuple(Step(*step) for step in row) for row in rows)
+        self.rows = tuple(tuple(Step.of("".join(map(str, step))) for step in row) for row in rows)
         steps = [step for row in self.rows for step in row]
         if not steps:
             raise ValueError("a schedule has a micro-batch and a stage at least, and this has none")
@@ -44,9 +44,10 @@ class Schedule:
             if stage not in range(self.stages) or not sources:
                 raise ValueError(f"stages 0 to {self.stages - 1} take something, not stage {stage} "
                                  f"from {tuple(sources)}")  # fmt: skip
-            if not all(INPUT <= source < stage for source in sources):
-                raise ValueError(f"a stage takes from those before it, or INPUT: stage {stage} "
-                                 f"cannot take from {tuple(sources)}")  # fmt: skip
+            once = len(set(sources)) == len(sources)
+            if not once or not all(INPUT <= source < stage for source in sources):
+                raise ValueError(f"a stage takes from those before it, or INPUT, each once: stage "
+                                 f"{stage} cannot take from {tuple(sources)}")  # fmt: skip
         for stage in range(self.stages - 1):
             if not self.targets(stage):
                 raise ValueError(f"all but the last of {self.stages} stages are for another one: "

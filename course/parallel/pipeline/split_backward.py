@@ -54,8 +54,7 @@ class SplitBackward:
         for branches in _sharing(self.branches):
             begin = [(GradientEdge(b.node, i), x) for b in branches for i, x in b.slopes.items()]
             leaves = {node.variable for b in branches for node in b.leaves}
-            again = branches if len(branches) > 1 else []
-            replaced = [b.node.register_prehook(_instead(b.slopes)) for b in again]
+            replaced = [b.node.register_prehook(_instead(b.slopes)) for b in branches]
             try:
                 if begin:
                     torch.autograd.backward(*zip(*begin), retain_graph=True, inputs=[*leaves])
@@ -114,7 +113,7 @@ def _note(slopes):
 
 
 def _instead(slopes):
-    """Whoever comes by again from another branch of the same weights changes nothing."""
+    """Whoever comes by again changes nothing: another branch of the same weights, or a hook."""
 
     def replace(arrived):
         return tuple(slopes.get(i) for i in range(len(arrived)))

@@ -5,20 +5,21 @@ any number can make theirs of all of them.  A *whole* state is what one process 
 torch's own form; it is loaded as the sharded one of a single rank.
 """
 
+import copy
+
 import torch
 
 from course.parallel.data.buckets import as_real, real_elements
 
 
 def sharded_state(net, optimizer=None) -> dict:
-    """What this rank has: "model" {name: (start, values)}, "buffers", and "optimizer" {name:
-    {key: (start, values), or what is one for all}} with its "groups".  Nothing is sent."""
+    """What this rank has: "model" {name: (start, values)}, "buffers" (with modules' extra state),
+    and "optimizer" {name: {key: (start, values), or what is one for all}} with its "groups".
+    Nothing is sent."""
     starts, shards = _starts(net), net.shards
-    state = {"ranks": net.comm.size, "rank": net.comm.rank, "buffers": {}}
+    state = {"ranks": net.comm.size, "rank": net.comm.rank}
     state["model"] = {name: (starts[name], shards[name].detach().clone()) for name in shards}
-    for name, slot in _slots(net.module).items():
-        if not isinstance(slot, str):
-            state["buffers"][name] = slot.detach().clone()
+    state["buffers"] = {key: _copy(x) for key, x in _slots(net.module)[1].items()}
     if optimizer is None:
         return state
     kept = {name: optimizer.state[shard] for name, shard in shards.items()
@@ -35,11 +36,11 @@ def whole_state(net, optimizer=None) -> dict:
 
     Cost: an all-gather of the model, and of all of the optimizer's state.
     """
-    names, whole = _names(net.module), {}
+    names, whole, (named, others) = _names(net.module), {}, _slots(net.module)
     for flat in net.flats:
         whole |= {names[p]: x for p, x in flat.whole_of(net.comm, flat.own).items()}
-    model = {key: whole[slot].clone() if isinstance(slot, str) else slot.detach().clone()
-             for key, slot in _slots(net.module).items()}  # fmt: skip
+    model = {key: whole[named[key]].clone() if key in named else _copy(others[key])
+             for key in net.module.state_dict(keep_vars=True)}  # fmt: skip
     if optimizer is None:
         return {"model": model}
     state, groups = {}, _groups(net, optimizer)
@@ -53,14 +54,13 @@ def whole_state(net, optimizer=None) -> dict:
 
 def load_whole(net, state, optimizer=None):
     """Make `net`, and `optimizer`, what a whole `state` says.  Raises as `load_sharded` does."""
-    slots = _slots(net.module)
-    _require_same("names", set(slots), set(state["model"]))
-    one = {"ranks": 1, "rank": 0, "model": {}, "buffers": {}}
-    for key, slot in slots.items():
-        if isinstance(slot, str):
-            one["model"][slot] = 0, as_real(state["model"][key]).reshape(-1)
-        else:
-            one["buffers"][key] = state["model"][key]
+    named, others = _slots(net.module)
+    saved, parameters = state["model"], {name: p for p, name in _names(net.module).items()}
+    _require_same("names", {*named, *others}, set(saved))
+    for key, name in named.items():
+        _require_same(f"shapes of {key}", parameters[name].shape, saved[key].shape)
+    one = {"ranks": 1, "rank": 0, "buffers": {key: saved[key] for key in others}}
+    one["model"] = {name: (0, as_real(saved[key]).reshape(-1)) for key, name in named.items()}
     if optimizer is not None:
         one |= _by_name(net, state["optimizer"], _groups(net, optimizer))
     load_sharded(net, [one], optimizer)
@@ -76,6 +76,8 @@ def load_sharded(net, states, optimizer=None):
     told = [state["rank"] for state in states]
     _require_same("ranks", set(range(states[0]["ranks"])), set(told))
     _require_same("names", set(net.shards), set(states[0]["model"]))
+    mine = states[net.comm.rank % len(states)]["buffers"]
+    _check_buffers(_slots(net.module)[1], mine)
     for p, name in _names(net.module).items():
         parts = [state["model"][name] for state in states]
         _require_same(
@@ -83,8 +85,7 @@ def load_sharded(net, states, optimizer=None):
         )
         shard = net.shards[name]
         shard.detach().copy_(_cut_out(parts, starts[name], shard))
-    for name, buffer in states[net.comm.rank % len(states)]["buffers"].items():
-        net.module.get_buffer(name).copy_(buffer)
+    net.module.load_state_dict(mine, strict=False)  # nothing but these
     if optimizer is not None:
         _load_optimizer(net, states, optimizer, starts)
     net.publish(frozen=True)
@@ -162,10 +163,24 @@ def _names(module) -> dict:
     return {p: name for name, p in module.named_parameters()}
 
 
-def _slots(module) -> dict:
-    """{key of its state_dict: the name of the parameter, or the buffer}."""
-    names = _names(module)
-    return {key: names.get(x, x) for key, x in module.state_dict(keep_vars=True).items()}
+def _slots(module) -> tuple:
+    """({key of its state_dict: the name of the parameter}, {key: a buffer, or extra state})."""
+    names = {id(p): name for p, name in _names(module).items()}
+    named, others = {}, {}
+    for key, x in module.state_dict(keep_vars=True).items():
+        if id(x) in names:
+            named[key] = names[id(x)]
+        else:
+            others[key] = x
+    return named, others
+
+
+def _check_buffers(others, saved):
+    """Raises ValueError unless `saved` has what `others` has, and buffers of the same shapes."""
+    _require_same("buffers", set(others), set(saved))
+    for key, x in others.items():
+        if not key.endswith("_extra_state"):  # which may be anything, another time
+            _require_same(f"shapes of {key}", x.shape, saved[key].shape)
 
 
 def _is_part(x) -> bool:
@@ -174,7 +189,7 @@ def _is_part(x) -> bool:
 
 
 def _copy(x):
-    return x.clone() if isinstance(x, torch.Tensor) else x
+    return x.detach().clone() if isinstance(x, torch.Tensor) else copy.deepcopy(x)
 
 
 def _require_same(what, expected, found):

@@ -26,7 +26,7 @@ class FlatShards:
     """
 
     def __init__(self, parameters, comm, stage, sentence):
-        self.rank, self.stage, self.gradient = comm.rank, stage, None
+        self.rank, self.stage, self.gradient, self.under_way = comm.rank, stage, None, False
         flat = [as_real(p.detach()).reshape(-1) for p in parameters]
         self.whole = torch.cat(flat)
         lengths = chunk_lengths(len(self.whole), comm.size)
@@ -54,16 +54,17 @@ class FlatShards:
     def gather(self, comm):
         """What the owners have is everybody's.  Cost: an all-gather of `whole`.
 
-        In stage 3 by way of other memory: what a message has carried could not be freed alone.
+        In stage 3 under another name: memory that a message has carried could not be freed.
         """
-        arriving = torch.empty_like(self.whole) if self.stage == 3 else self.whole
+        if self.stage == 3:
+            self.whole.untyped_storage().resize_(self.whole.nbytes)
+        arriving = _by_another_name(self.whole) if self.stage == 3 else self.whole
         pieces = arriving.split([len(piece) for piece in self.pieces])
         if self.mastered or self.stage == 3:
             pieces[self.rank].copy_(self.own)
+        before, self.under_way = self.under_way, True  # and for ever, if it fails
         pass_on(comm, pieces)
-        if self.stage == 3:
-            self.whole.untyped_storage().resize_(self.whole.nbytes)
-            self.whole.copy_(arriving)
+        self.under_way = before
 
     def restore(self):
         """The parameters have the values of `whole` again."""
@@ -71,10 +72,12 @@ class FlatShards:
             p.__class__, p.data = self.types[p][0], view
 
     def free(self):
-        """The parameters have no values, and the memory of `whole` is given back."""
+        """The parameters have no values, and the memory of `whole` is given back, unless a message
+        of a gather that failed may still land there."""
         for p, (_, nothing) in self.types.items():
             p.data, p.__class__ = nothing, self.freed
-        self.whole.untyped_storage().resize_(0)
+        if not self.under_way:
+            self.whole.untyped_storage().resize_(0)
 
     def required_in_place(self, names):
         """Raises RuntimeError if a parameter is not a part of `whole` any more."""
@@ -123,6 +126,12 @@ class FlatShards:
         """Where in `own` the part of each parameter begins."""
         lengths = [stop - start for start, stop in (s[self.rank] for s in self.spans.values())]
         return dict(zip(self.views, itertools.accumulate(lengths, initial=0)))
+
+
+def _by_another_name(x):
+    """A tensor of the same memory, which `x` may free: torch marks that of which it is asked for as
+    an array, as messages do, and only on the CPU."""
+    return torch.from_dlpack(x) if x.device.type == "cpu" else x
 
 
 def _spans(sizes, lengths) -> list:

@@ -15,7 +15,7 @@ def shard_optimizer(net, kind, options, knobs):
         groups.setdefault(json.dumps(mine, sort_keys=True), ([], mine))[0].append(shard)
     optimizer = kind([{"params": group, **mine} for group, mine in groups.values()], **knobs)
     optimizer.zero_grad = functools.partial(_clear_all, net, optimizer.zero_grad)
-    optimizer.register_step_pre_hook(lambda *_: _widen_gradients(net))
+    optimizer.register_step_pre_hook(functools.partial(_before_step, net))
     optimizer.register_step_post_hook(lambda *_: net.publish())
     return optimizer
 
@@ -24,6 +24,22 @@ def _clear_all(net, clear, *args, **kwargs):
     """Also what backwards within no_sync have gathered."""
     clear(*args, **kwargs)
     net.module.zero_grad()
+
+
+def _before_step(net, optimizer, args, kwargs):
+    """Gradients are wide when the step takes them: those that are there, and a closure's."""
+
+    def wide(given):
+        return functools.partial(_closed, net, given) if callable(given) else given
+
+    _widen_gradients(net)
+    return (args[0], *map(wide, args[1:])), {key: wide(given) for key, given in kwargs.items()}
+
+
+def _closed(net, closure):
+    loss = closure()
+    _widen_gradients(net)
+    return loss
 
 
 def _widen_gradients(net):

@@ -35,7 +35,9 @@ class Sharded(Wrapper):
     of which is whole while it computes.  `shards` {name: this rank's part [elements, maybe none]}
     have the gradients after backward, and go to an optimizer by `optimizer`.  What DataParallel
     says of samples, weights, hooks and buffers is true here as well; buffers are whole on every
-    rank.  Parameters of half types have float32 shards, from which they are rounded.
+    rank.  Parameters of half types have float32 shards, from which they are rounded.  With
+    `require_finite=False` a gradient that is not finite on some rank is nan on all of them, so that
+    their GradScalers skip the same steps.
 
     Cost of a step: see `account.step_cost`; 2 model sizes in stages 1 and 2, 3 in stage 3.
     Raises ValueError where ranks have different models, stages, buckets or units; after backward

@@ -1,5 +1,7 @@
 """Buckets whose mean gradient is wanted in pieces: each rank is given its shard's, and no more."""
 
+import math
+
 from course.parallel.data.buckets import Bucket, Layout
 from course.parallel.sharded.pieces import add_up
 
@@ -13,7 +15,7 @@ class ShardedBucket(Bucket):
 
     def __init__(self, flat):
         super().__init__(flat.views)
-        self.shards, self.fine = flat, {}
+        self.shards, self.fine, self.fellows = flat, {}, lambda: [self]
         if flat.stage > 1:
             self.release()
 
@@ -56,9 +58,12 @@ class ShardedBucket(Bucket):
         return self.fine.get(parameter, True)
 
     def copy_out(self, divisor):
-        """Give the shards of the parameters that any rank used their gradients."""
+        """Give the shards of the parameters that any rank used their gradients; what is not finite
+        on any rank is not a number on all: a GradScaler skips a step by what its own rank has."""
         if self.shards.gradient is None:
             self.reduced()
+        if any(bucket.counts[-1] for bucket in self.fellows()):
+            self.shards.gradient.fill_(math.nan)
         self.shards.hand_out(self.in_use)
         self.shards.gradient = None
 
@@ -81,6 +86,8 @@ class ShardLayout(Layout):
     def __init__(self, module, buckets):
         self.owner = {p: bucket for bucket in buckets for p in bucket.parameters}
         super().__init__(module, 0, wide=False)
+        for bucket in buckets:
+            bucket.fellows = lambda: self.buckets  # those of this backward
 
     def cut(self, parameters):
         """The buckets that have any of `parameters`, in the order of these."""

@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from course.parallel.array.distributed_array import DistributedArray, implements
 from course.parallel.array.replicated import copied
-from course.parallel.spatial.windows import Window, each_axis, nothing, windowed
+from course.parallel.spatial.windows import Window, each_axis, nothing, windowed, worth_hiding
 
 CONVOLUTIONS = functional.conv1d, functional.conv2d, functional.conv3d
 TRANSPOSED = (
@@ -32,7 +32,9 @@ def convolution(function, axes):
                 return nothing((len(seen), len(weight), *box.shape), seen, field, convolved)
             return convolved(seen)
 
-        local, layout = windowed(x, windows, answers)
+        # Where nothing is to be hidden, slabs save the tile's copy that the way back would keep.
+        early = weight.requires_grad or worth_hiding(x)
+        local, layout = windowed(x, windows, answers, early=early)
         return DistributedArray(x.comm, local, layout.with_axis(1, (0, len(weight))))
 
     return of_array

@@ -30,9 +30,7 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
         if running_mean is not None:
             _follow(running_mean, middle, momentum)
             _follow(running_var, spread * (count / (count - 1)), momentum)
-    scale = (spread + eps).rsqrt()
-    y = centred * (scale if weight is None else scale * weight.view(shape))
-    return (y if bias is None else y + bias.view(shape)).to(x.dtype)
+    return _scaled(centred, (spread + eps).rsqrt(), weight, bias, shape).to(x.dtype)
 
 
 def _count_of_each(x):
@@ -42,6 +40,12 @@ def _count_of_each(x):
         raise ValueError(f"rank {x.comm.rank}: a norm in training has more than one value a "
                          f"channel: not so in the shape {tuple(x.shape)}")  # fmt: skip
     return count
+
+
+def _scaled(centred, scale, weight, bias, shape):
+    """centred * scale * weight + bias, with one product as large as the images."""
+    y = centred * (scale if weight is None else scale * weight.view(shape))
+    return y if bias is None else y + bias.view(shape)
 
 
 def _follow(running, now, momentum):
@@ -69,8 +73,7 @@ def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     axes, shape = tuple(range(2, grouped.ndim)), (1, num_groups, -1, *[1] * (x.ndim - 2))
     centred = grouped - grouped.mean(axes, keepdim=True)
     scale = (centred.square().mean(axes, keepdim=True) + eps).rsqrt()
-    y = centred * (scale if weight is None else scale * weight.view(shape))
-    return (y if bias is None else y + bias.view(shape)).flatten(1, 2).to(x.dtype)
+    return _scaled(centred, scale, weight, bias, shape).flatten(1, 2).to(x.dtype)
 
 
 @implements(functional.linear)

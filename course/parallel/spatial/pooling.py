@@ -26,15 +26,18 @@ def average(function, axes):
         margin = [each.before if count_include_pad else 0 for each in windows]
 
         def averaged(seen):
-            return function(seen, kernel, stride)
+            if divisor_override is None:
+                return function(seen, kernel, stride)
+            return function(seen, kernel, stride, divisor_override=divisor_override)
 
         def answers(seen, box):
             if not box.size or not seen.shape[0]:
                 return nothing((*seen.shape[:2], *box.shape), seen, kernel, averaged)
-            found, size = averaged(seen), math.prod(kernel)
+            found = averaged(seen)
             if divisor_override is not None:
-                return found * (size / divisor_override)
-            return found * (size / _counts(windows, box, x.shape[-axes:], margin)).to(found)
+                return found
+            counts = _counts(windows, box, x.shape[-axes:], margin)
+            return found * (math.prod(kernel) / counts).to(found)
 
         local, layout = windowed(x, windows, answers)
         return DistributedArray(x.comm, local, layout)

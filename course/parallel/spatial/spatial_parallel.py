@@ -37,7 +37,9 @@ class SpatialParallel(nn.Module):
     images.  Until the last mean over places, what layers compute is a DistributedArray.
     Cost: of each layer the halos that its windows see; of each weight an all-reduce in backward.
     Raises ValueError for a grid that does not fit the ranks, and for layers of torch that cannot
-    work on tiles.
+    work on tiles.  What depends on the images is told by the first forward: layers do not know
+    their size, and a Conv1d may come behind a global mean, where places are no more; so may fewer
+    tiles than ranks be right, for arrays whose batch is cut as well.
     """
 
     def __init__(self, module, comm, grid):

@@ -9,7 +9,7 @@ from course.learning.nine_layers.layers import LocalLinear
 from course.parallel.array.boxes import Box
 from course.parallel.array.distributed_array import DistributedArray, implements, part
 from course.parallel.array.layout import Layout, evenly
-from course.parallel.spatial.windows import Window, nothing, windowed
+from course.parallel.spatial.windows import Window, nothing, windowed, worth_hiding
 
 
 @implements(local_linear)
@@ -38,7 +38,8 @@ def untied(x, weights, *, stride=1, block=1):
             return nothing(shape, seen, weights.shape[3:5], lambda none: none.reshape(-1) * few)
         return local_linear(seen, own[box], stride=stride, block=block)
 
-    local, layout = windowed(x, windows, answers, cuts=(rows, columns), prepare=prepare)
+    local, layout = windowed(x, windows, answers, cuts=(rows, columns), prepare=prepare,
+                             early=worth_hiding(x))  # fmt: skip
     maps = weights.shape[2] // block**2
     squares = [tuple(block * cut for cut in cuts) for cuts in (rows, columns)]
     return DistributedArray(x.comm, local, Layout((layout.cuts[0], (0, maps), *squares)))
@@ -70,8 +71,9 @@ def cut_untied(module, comm, grid):
     """Leave each rank only the untied weights of its own windows; returns `module`.
 
     `grid` (down, across) is that of the images, whose windows are cut evenly.  Every `weight` of a
-    LocalLinear becomes an array, and its local part a parameter, `own_weight`: what an optimizer
-    is given is this rank's alone.  Nothing is sent: all ranks make the same network first.
+    LocalLinear becomes an array, and its local part a parameter, `own_weight`, whichever the layer
+    has at that moment: what an optimizer is given, or a state dict has, is this rank's alone.
+    Nothing is sent: all ranks make the same network first.
     """
     cut = {}  # what layers share, they share afterwards
     for layer in [each for each in module.modules() if isinstance(each, LocalLinear)]:
@@ -80,7 +82,17 @@ def cut_untied(module, comm, grid):
             layout = evenly(weight.shape, (*grid, *(1,) * (weight.dim() - 2)))
             own = part(comm, weight.detach(), layout=layout).local.clone()
             cut[weight] = nn.Parameter(own, requires_grad=weight.requires_grad), layout
-        layer.own_weight, layout = cut[weight]
         del layer.weight
-        layer.weight = DistributedArray(comm, layer.own_weight, layout)
+        layer.own_weight, layout = cut[weight]
+        layer.__class__ = _with_own_weight(type(layer), comm, layout)
     return module
+
+
+def _with_own_weight(kind, comm, layout) -> type:
+    """The class `kind` with a `weight` made of `own_weight` when it is asked for: one that was kept
+    would not learn of a parameter put in place of another."""
+
+    def weight(layer):
+        return DistributedArray(comm, layer.own_weight, layout)
+
+    return type(kind.__name__, (kind,), {"weight": property(weight)})

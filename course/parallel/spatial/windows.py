@@ -13,7 +13,6 @@ while that is under way.
 import functools
 from typing import NamedTuple
 
-import torch
 from torch.autograd import Function
 
 from course.parallel.array.boxes import Box
@@ -72,12 +71,12 @@ class View:
     """
 
     def __init__(self, rank, owned, windows, layout, clipped):
-        self.windows, self.front = windows, len(owned.shape) - len(windows)
-        self.edges = Box.whole(owned.shape[self.front :]) if clipped else None
-        self.mine, self.box = (self._behind(each.box(rank)) for each in (owned, layout))
-
-    def _behind(self, box) -> Box:
-        return Box(*(side[self.front :] for side in box))
+        self.windows, front = windows, len(owned.shape) - len(windows)
+        self.edges = Box.whole(owned.shape[front:]) if clipped else None
+        self.mine, self.box = (
+            Box(*(side[front:] for side in each.box(rank))) for each in (owned, layout)
+        )
+        self.head = [side[:front] for side in layout.box(rank)]
 
     def sees(self, box) -> Box:
         """The places that the windows `box` see."""
@@ -88,10 +87,8 @@ class View:
         return seen if self.edges is None else seen.meet(self.edges)
 
     def region(self, box) -> Box:
-        """What is to be fetched for the answers `box`, whole along the first axes."""
-        behind = self._behind(box)
-        seen = self.sees(behind) if behind.size else Box.whole((0,) * len(self.windows))
-        return Box(box.starts[: self.front] + seen.starts, box.stops[: self.front] + seen.stops)
+        """What is to be fetched for the windows `box`, whole along the first axes."""
+        return Box(*(head + side for head, side in zip(self.head, self.sees(box))))
 
     def interior(self) -> Box:
         """The windows that see nothing but this rank's own places."""
@@ -103,21 +100,23 @@ class View:
         inner = self.interior()
         if not inner.size or inner == self.box:
             return [self.box]
-        return [inner, *(slab for _, *both in slabs(inner, self.box) for slab in both if slab.size)]
+        return [inner, *slabs(inner, self.box)]
 
-    def cut_out(self, held, holds, box):
-        """What the windows `box` see, out of `held` [..., *holds]."""
-        return held[(..., *self.sees(box).within(holds))]
+    def cut_out(self, local, box):
+        """What the windows `box` see, out of this rank's own part."""
+        return local[(..., *self.sees(box).within(self.mine))]
 
 
-def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prepare=None):
+def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prepare=None,
+             early=True):  # fmt: skip
     """The local result, and the layout, of looking at an array through `windows` [its last axes].
 
-    `compute(seen, box)` gives the answers [batch, maps, *windows in box] of the windows `box`, of
-    what they see: padded already, or `clipped` at the array's edges.  Windows are cut where `cuts`
-    [an axis each] says, or else belong to the rank that owns their middle.  Interior windows are
-    computed while borders travel, in the backward pass as well.  `prepare(boxes)`, if given, is
-    told first for which boxes `compute` will be called.
+    `compute(seen, box)` gives the answers [batch, maps, *windows in box] of the windows `box`, or
+    a square of answers for each, of what they see: padded already, or `clipped` at the array's
+    edges.  Windows are cut where `cuts` [an axis each] says, or else belong to the rank that owns
+    their middle.  If `early`, interior windows are computed while borders travel, in the backward
+    pass as well.  `prepare(boxes)`, if given, is told first for which boxes `compute` will be
+    called.
     """
     front = x.ndim - len(windows)
     if front != 2:
@@ -130,47 +129,52 @@ def windowed(x, windows, compute, *, cuts=None, fill="zero", clipped=False, prep
     layout = Layout((*x.layout.cuts[:front], *cuts))
     view = View(x.comm.rank, x.layout, windows, layout, clipped)
     regions, alone = _regions(x.layout, tuple(windows), layout, clipped)
+    boxes = [view.box] if alone or not early else view.boxes()
     if prepare:
-        prepare([view.box] if alone else view.boxes())
+        prepare(boxes)
     if alone:
-        return compute(view.cut_out(x.local, view.mine, view.box), view.box), layout
-    return _in_parts(view, x.local, x.begin_fetch(list(regions), fill), compute), layout
+        return compute(view.cut_out(x.local, view.box), view.box), layout
+    return _in_parts(x, view, boxes, list(regions), fill, compute), layout
+
+
+def worth_hiding(x) -> bool:
+    """Whether borders travel while a rank computes: over a cable, or beside a device.  What cores
+    of one machine hand one another takes less than the many small operations of slabs."""
+    return len(set(x.comm.nodes)) > 1 or x.device.type != "cpu"
 
 
 @functools.lru_cache(256)
 def _regions(owned, windows, layout, clipped) -> tuple:
     """What each rank must fetch, and whether all of it is what each owns already."""
-    view = View(0, owned, windows, layout, clipped)
-    regions = tuple(view.region(box) for box in layout.boxes())
+    views = [View(rank, owned, windows, layout, clipped) for rank in range(owned.ranks)]
+    regions = tuple(view.region(view.box) for view in views)
     return regions, all(_covers(own, region) for own, region in zip(owned.boxes(), regions))
 
 
-def _in_parts(view, local, pending, compute):
-    """The interior from this rank's own part, then the borders from what has come."""
-    inner, box = view.interior(), view.box
-    done = compute(view.cut_out(local, view.mine, inner), inner) if inner.size else None
-    region, holds = pending.wait(), view.sees(box)
-
-    def border(
-        slab,
-    ):  # a slab of its own: a view of the region would keep all of it for the way back
-        return compute(view.cut_out(region, holds, slab).clone(), slab)
-
-    if done is None:
-        return compute(view.cut_out(region, holds, box), box)
-    if inner == box:  # what this rank has not asked for, others may have
-        return _Tied.apply(done, region)
-    return _framed(done, inner, box, border, view.front)
+def _in_parts(x, view, boxes, regions, fill, compute):
+    """The first of `boxes` from this rank's own part, if it can be, the others from what comes."""
+    first = boxes[0]
+    inside = bool(first.size) and first == view.interior()
+    wanted = boxes[1:] if inside else boxes
+    # What this rank does not ask for, others may: it takes nothing, and is in the call.
+    taken = map(view.region, wanted or [Box(first.starts, first.starts)])
+    pending = x.begin_fetch(regions, fill, list(taken))
+    answers = [compute(view.cut_out(x.local, first), first)] if inside else []
+    seen = pending.wait()
+    if not wanted:
+        return _Tied.apply(*answers, *seen)
+    answers += map(compute, seen, wanted)
+    return _Framed.apply(view.box, boxes, *answers) if len(answers) > 1 else answers[0]
 
 
 class _Tied(Function):
-    """`answers`, which hang on `region` too, though they need none of it: the way back of a fetch
-    is a call of all ranks."""
+    """`answers`, which hang on what was `taken` too, though they need none of it: the way back of a
+    fetch is a call of all ranks."""
 
     @staticmethod
-    def forward(ctx, answers, region):
-        ctx.shape = region.shape
-        ctx.save_for_backward(region.new_empty(0))  # where checkpoints compute again
+    def forward(ctx, answers, taken):
+        ctx.shape = taken.shape
+        ctx.save_for_backward(taken.new_empty(0))  # where checkpoints compute again
         return answers.data  # the same memory, and no view: a relu may be in place
 
     @staticmethod
@@ -179,24 +183,33 @@ class _Tied(Function):
         return slope, like.new_zeros(ctx.shape)
 
 
-def _framed(done, inner, box, border, front):
-    """`done`, the answers of the windows `inner`, with those around it, up to `box`."""
-    for axis, *around in slabs(inner, box):
-        low, high = ([border(slab)] if slab.size else [] for slab in around)
-        done = torch.cat([*low, done, *high], front + axis) if low or high else done
-    return done
+class _Framed(Function):
+    """The answers of `boxes`, which make up the box `whole`, in one piece: each is copied once."""
+
+    @staticmethod
+    def forward(ctx, whole, boxes, *answers):
+        first, axes = answers[0], len(whole.shape)
+        block = first.shape[-1] // boxes[0].shape[-1]  # answers of a window along an axis
+        ctx.places = [(..., *(slice(block * s.start, block * s.stop) for s in box.within(whole)))
+                      for box in boxes]  # fmt: skip
+        framed = first.new_empty((*first.shape[:-axes], *(block * n for n in whole.shape)))
+        for place, answer in zip(ctx.places, answers):
+            framed[place] = answer
+        return framed
+
+    @staticmethod
+    def backward(ctx, slope):
+        return None, None, *(slope[place] for place in ctx.places)
 
 
-def slabs(inner, box):
-    """(axis, the slab before `inner`, the slab behind it), which grows by both, up to `box`."""
+def slabs(inner, box) -> list:
+    """What is around `inner`, before and behind it along each axis, up to `box`."""
+    found = []
     for axis in reversed(range(len(box.starts))):
-        low, high = inner.intervals[axis]
-        yield (
-            axis,
-            _with(inner, axis, box.starts[axis], low),
-            _with(inner, axis, high, box.stops[axis]),
-        )
-        inner = _with(inner, axis, *box.intervals[axis])
+        (start, stop), (low, high) = box.intervals[axis], inner.intervals[axis]
+        found += [_with(inner, axis, start, low), _with(inner, axis, high, stop)]
+        inner = _with(inner, axis, start, stop)
+    return [slab for slab in found if slab.size]
 
 
 def _with(box, axis, start, stop) -> Box:

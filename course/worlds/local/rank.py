@@ -12,7 +12,7 @@ import sys
 import traceback
 
 import cloudpickle
-import numpy
+import numpy.random  # numpy alone leaves it to whoever seeds it: to each rank, half of its start
 import torch
 
 from course.worlds.framing import send

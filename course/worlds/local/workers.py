@@ -15,6 +15,7 @@ from course.comm.errors import CommError
 from course.worlds.framing import Inbox, send
 from course.worlds.helper import HelperProgram, Kept, search_path
 from course.worlds.local import fork_server as program
+from course.worlds.local.crowd import wait_for_room
 from course.worlds.local.fork_server import LEADER
 from course.worlds.sockets.shm_ring import reserved
 
@@ -50,41 +51,50 @@ class Workers:
     """The processes of one run.  `poll()` tells what they say, `stop()` ends them all."""
 
     connected = True  # each to each
+    called = staticmethod("rank {}".format)  # how a rank is named to the user
 
     def __init__(self):
         self.server = fork_server()
         self.leader, self.refusal = self.server.new_leader(), None
         self.selector = selectors.DefaultSelector()
-        self.controls, self.pids = [], {}
+        self.controls, self.pids = {}, {}
         self._listen(self.leader, LEADER, "control", Inbox(self.leader))
 
     def start(self, job: dict, ranks: int):
-        """Start `ranks` ranks to do `job`.  Raises CommError where there cannot be so many."""
-        directory = working_directory()
-        path = [entry or directory for entry in sys.path]
-        where = {"path": path, "directory": directory, "environment": dict(os.environ)}
-        with enough_files(ranks), reserved(ranks) as memory:
-            for rank in range(ranks):
+        """Start `ranks` ranks to do `job`, once there is room on a machine that many share.  Raises
+        CommError where there cannot be so many."""
+        wait_for_room()
+        self.launch(job | surroundings(), range(ranks), ranks)
+
+    def launch(self, job: dict, mine, ranks: int):
+        """Start those numbered `mine` of `ranks` ranks to do `job`, where it says."""
+        with enough_files(len(mine)), reserved(ranks) as memory:
+            for rank in mine:
                 self._start(rank, ranks - 1 if self.connected else 0, memory)
-            for pair in itertools.combinations(range(ranks), 2) if self.connected else ():
-                self._connect(*pair)
-        for control in self.controls:
+            if self.connected:
+                self._connect(mine)
+        for control in self.controls.values():
             with contextlib.suppress(OSError):  # a rank that is gone already will be heard of
-                send(control, job | where)
+                send(control, job)
 
     def pair(self, rank, other):
         """The two ends of a connection between two ranks."""
         return socket.socketpair()
 
-    def _connect(self, *ranks):
-        for end, rank in zip(self.pair(*ranks), ranks):
-            with end, contextlib.suppress(OSError):
-                socket.send_fds(self.controls[rank], [b"."], [end.fileno()])
+    def _connect(self, ranks):
+        for pair in itertools.combinations(ranks, 2):
+            for rank, end in zip(pair, self.pair(*pair)):
+                self._hand_over(rank, end)
+
+    def _hand_over(self, rank, end):
+        """Give a rank its end of the connection to the next of its peers."""
+        with end, contextlib.suppress(OSError):
+            socket.send_fds(self.controls[rank], [b"."], [end.fileno()])
 
     def _start(self, rank, peers: int, files: list):
         """Ask the leader for a rank that is to hear of so many peers, and has these open files."""
         control, far = socket.socketpair()
-        self.controls.append(control)
+        self.controls[rank] = control
         self._listen(control, rank, "control", Inbox(control))
         with far, contextlib.ExitStack() as theirs:
             fds = [far.fileno()]
@@ -186,7 +196,7 @@ def read(fd) -> bytes:
 
 @contextlib.contextmanager
 def enough_files(ranks: int):
-    """Let this process open as many files as it ever may while `ranks` ranks start."""
+    """Let this process open as many files as it ever may while `ranks` ranks start here."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         with contextlib.suppress(ValueError):
@@ -199,6 +209,13 @@ def enough_files(ranks: int):
         raise CommError(f"{need}, more than are left of the {hard} allowed (ulimit -n)") from None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def surroundings() -> dict:
+    """Where ranks are to find modules and files, and their environment: as this process does."""
+    directory = working_directory()
+    path = [entry or directory for entry in sys.path]
+    return {"path": path, "directory": directory, "environment": dict(os.environ)}
 
 
 def working_directory() -> str:

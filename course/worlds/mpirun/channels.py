@@ -6,6 +6,7 @@ its own.
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import time
@@ -31,6 +32,8 @@ class MpiChannel:
         self.world, self.peer, self.status = world, peer, MPI.Status()
         self.sends, self.receive, self.count = [], None, None  # requests; bytes once here
 
+    ended = False  # whether the peer has said that nothing more comes
+
     def setblocking(self, _):
         """It never blocks."""
 
@@ -52,6 +55,7 @@ class MpiChannel:
         if not self._arrived():
             raise BlockingIOError
         count, self.receive, self.count = self.count, None, None
+        self.ended = count == 0
         return count
 
     def ready(self) -> int:
@@ -63,11 +67,15 @@ class MpiChannel:
         """Tell the peer that nothing more comes."""
         self.sends.append(self._post(self.world.Isend, b""))
 
-    def cancel_receive(self):
-        """Expect nothing more."""
-        if self.receive is not None and not self._arrived():
-            self.receive.Cancel()
-            self.receive.Wait()
+    def drain(self):
+        """Receive for nobody what the peer still sends, until its end."""
+        while not self.ended:
+            if self.receive is None:
+                self.world.Probe(self.peer, status=self.status)
+                place = bytearray(self.status.Get_count(MPI.BYTE))
+                self.receive = self._post(self.world.Irecv, place)
+            with contextlib.suppress(BlockingIOError):
+                self.recv_into(None)
 
     def _arrived(self) -> bool:
         if self.count is None and self.receive.Test(self.status):
@@ -114,9 +122,13 @@ class MpiPoller:
             os.sched_yield()
 
     def close(self):
-        """MPI ends in order only when no receive is open."""
+        """Return once every rank has called it: MPI ends in order only when no receive is open,
+        nothing came for nobody, and who sent it is still there."""
         for channel in self.channels:
-            channel.cancel_receive()
+            channel.send_eof()
+        for channel in self.channels:
+            channel.drain()
+        MPI.COMM_WORLD.Barrier()
 
     def _ready(self) -> list:
         seen = [(stream, mask & stream.socket.ready()) for stream, mask in self.watched.items()]

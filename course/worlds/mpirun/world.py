@@ -87,9 +87,12 @@ class MpiWorkers(Workers):
 
     def stop(self) -> list:
         """End every process of the run; return once none is left, with what they still said."""
-        for pid in self.pids.values():  # an interrupt may have come before they did it
-            unlink_shared_memory(pid)
-        return super().stop()
+        try:
+            for pid in self.pids.values():  # an interrupt may have come before they did it
+                unlink_shared_memory(pid)
+        finally:  # and a second one comes now
+            last_words = super().stop()
+        return last_words
 
 
 def join(rank, fds, *, ranks, start_s, **settings):

@@ -19,7 +19,7 @@ class Processor:
 
     def __init__(self, device, slowdown, jitter, seed):
         self.device, self.slowdown, self.jitter = device, slowdown, jitter
-        self.random, self.flops, self.computed_bytes = random.Random(seed), 0, 0
+        self.random, self.flops, self.computed_bytes = jitter and random.Random(seed), 0, 0
 
     def seconds(self, seconds) -> float:
         """How long it takes what would take so many seconds on its device."""

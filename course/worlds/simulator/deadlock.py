@@ -46,7 +46,9 @@ class Watchdog:
         """The error that says why what a context waits for can never be, if so."""
         request = context.request
         needs = request.waits_for(self.lost) - {context.rank}
-        over, reported = needs & self.ended, self.reported.setdefault(context, set())
+        if not (over := needs & self.ended):
+            return None
+        reported = self.reported.setdefault(context, set())
         newly_lost = over & self.lost - reported
         nobody_left = over and (not request.any_of or over == needs)
         if newly_lost or nobody_left and not self._may_come(request):

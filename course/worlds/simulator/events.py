@@ -13,10 +13,11 @@ class Event:
 class EventQueue:
     """Events and their times; those of one time are in the order in which they were scheduled.
 
-    An event is any object with a method `happen()`.
+    An event is any object with a method `happen()`; so many `happened` so far.
     """
 
     def __init__(self):
+        self.happened = 0
         self.now, self._times, self._events, self._batch = 0.0, [], {}, {}
 
     def schedule(self, time_s: float, event):
@@ -45,4 +46,5 @@ class EventQueue:
         batch = self._batch = self._events.pop(self.now)
         for event in list(batch):
             if event in batch:
+                self.happened += 1
                 event.happen()

@@ -19,6 +19,8 @@ FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"
 OVERWRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_",
                "exponential_")  # fmt: skip
 
+UNASKED = ("copy_", "uniform_")  # in place, and torch asks nothing on the meta device
+
 SIMULATOR = os.path.dirname(__file__) + os.sep
 
 
@@ -38,7 +40,7 @@ class OpKind(NamedTuple):
     random: bool
     formula: object
     first_read: int  # the first tensor that is read
-    skip_on_meta: bool  # in place and point by point: on the meta device there is nothing to do
+    skip_on_meta: bool  # in place, element by element: on the meta device there is nothing to do
     makes_new: bool  # its results share no memory with what it is given
 
 
@@ -59,12 +61,12 @@ class OpCounter(TorchDispatchMode):
         kind = self.kinds.get(id(func))  # torch keeps its operations
         if kind is None:
             kind = self.kinds[id(func)] = _kind(func)
-        if kind.random:
-            self.simulation.random.switch()
         kwargs = kwargs or {}
         if kind.skip_on_meta and _all_alike(args):
             out = args[0]
         else:
+            if kind.random:
+                self.simulation.random.switch()
             out = self.memo.result(func, args, kwargs) if kind.makes_new else func(*args, **kwargs)
         if not kind.free:
             flops = kind.formula(*args, **kwargs, out_val=out) if kind.formula else 0
@@ -83,7 +85,7 @@ def _kind(func) -> OpKind:
         random=torch.Tag.nondeterministic_seeded in tags,
         formula=flop_registry.get(_not_in_place(func.overloadpacket)),
         first_read=int(name in OVERWRITING),
-        skip_on_meta=in_place and (torch.Tag.pointwise in tags or name == "copy_"),
+        skip_on_meta=in_place and (torch.Tag.pointwise in tags or name in UNASKED),
         makes_new=_makes_new(func._schema) and torch.Tag.nondeterministic_seeded not in tags,
     )
 

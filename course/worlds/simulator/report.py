@@ -56,10 +56,13 @@ class Timeline(NamedTuple):
 class RunReport:
     """Of one run, in seconds of its cluster.
 
-    `ranks`: how each spent its time.  The order of timelines is that of contexts in the log.
+    `ranks`: how each spent its time; `events_per_s`: how many events the simulation came by in a
+    second of real time, of which it took `real_s`.  The order of timelines is that of contexts in
+    the log.
     """
 
-    def __init__(self, simulation):
+    def __init__(self, simulation, real_s: float):
+        self.events, self.real_s = simulation.queue.happened, real_s
         self._routes, self._placement = simulation.world.routes, simulation.world.placement
         self._messages = simulation.matcher.log.messages
         self._timelines = [
@@ -69,6 +72,10 @@ class RunReport:
         self.seconds = max(timeline.seconds for timeline in self._timelines)
         ends = zip(self._timelines, simulation.contexts, simulation.transports)
         self.ranks = [_usage(line, context.processor, end.meter) for line, context, end in ends]
+
+    @property
+    def events_per_s(self) -> float:
+        return self.events / self.real_s
 
     @property
     def links(self) -> list[LinkUsage]:

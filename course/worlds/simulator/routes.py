@@ -23,8 +23,8 @@ def add_cable(graph, one, other, cable):
 class Routes:
     """The links of `graph`, and routes over as few of them as possible.
 
-    Of several such routes the number of the target picks one, as in the tables of an InfiniBand
-    switch: the same for all that goes there.
+    Of several such routes the number of the target picks one, a digit of it at each crossing, as
+    in the tables of the switches of a fat tree: the same for all that goes there.
     """
 
     def __init__(self, graph):
@@ -38,20 +38,26 @@ class Routes:
         self.after = {node: [] for node in graph}
         for one, other in self.links:
             self.after[one].append(other)
-            self.before[other].append(one)
+            if one not in self.numbers:  # a device passes nothing on
+                self.before[other].append(one)
 
     def route(self, src, dst) -> Route:
         """The links from device `src` to device `dst`.  Raises ValueError if there are none."""
-        left, here, links = self._distances(dst), src, []
+        left, here, links, digits = self._distances(dst), src, [], self.numbers[dst]
         ways = [left[node] + 1 for node in self.after[src] if node in left]
         if src != dst and not ways:
             raise ValueError(f"no links lead from {src} to {dst}")
         for number in reversed(range(min(ways) if src != dst else 0)):
-            nearer = [node for node in self.after[here] if left.get(node) == number]
-            there = nearer[self.numbers[dst] % len(nearer)]
+            nearer = self._nearer(here, left, number) if number else [dst]
+            digits, way = divmod(digits, len(nearer))
+            there = nearer[way]
             links.append(self.links[here, there])
             here = there
         return Route(links)
+
+    def _nearer(self, here, left, number) -> list:
+        """The nodes behind `here` from which so many links are left."""
+        return [node for node in self.after[here] if left.get(node) == number]
 
     def named(self, number: int) -> Link:
         """The link that has this number."""
@@ -63,8 +69,7 @@ class Routes:
             found, todo = {dst: 0}, deque([dst])
             while todo:
                 node = todo.popleft()
-                fresh = [before for before in self.before[node]
-                         if before not in found and before not in self.numbers]  # fmt: skip
+                fresh = [before for before in self.before[node] if before not in found]
                 found.update(dict.fromkeys(fresh, found[node] + 1))
                 todo += fresh
             self.distances[dst] = found

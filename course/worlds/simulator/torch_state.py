@@ -9,14 +9,17 @@ run a backward pass of its own making.
 import contextlib
 
 import torch
-from torch import _C, get_default_dtype, is_grad_enabled
+from torch import _C, get_default_dtype, is_grad_enabled, is_inference_mode_enabled
+from torch._C import _is_any_autocast_enabled as is_autocast_enabled
 from torch._C import _is_fwd_grad_enabled as is_fwd_grad_enabled
+from torch._C import _len_torch_dispatch_stack as dispatch_modes
+from torch._C import _len_torch_function_stack as function_modes
 from torch._C._autograd import _top_saved_tensors_default_hooks as top_hooks
 from torch.autograd import Variable
 
-FUNCTION_MODES = (_C._len_torch_function_stack, _C._pop_torch_function_stack,
+FUNCTION_MODES = (function_modes, _C._pop_torch_function_stack,
                   _C._push_on_torch_function_stack, 0)  # fmt: skip
-DISPATCH_MODES = (_C._len_torch_dispatch_stack, lambda: _C._pop_torch_dispatch_stack(None),
+DISPATCH_MODES = (dispatch_modes, lambda: _C._pop_torch_dispatch_stack(None),
                   _C._push_on_torch_dispatch_stack, 1)  # fmt: skip  # the counter stays
 
 uncounted = _C._DisableTorchDispatch  # what the cluster copies is no rank's work
@@ -27,9 +30,8 @@ def keep_state(call):
     grad, forward_grad = is_grad_enabled(), is_fwd_grad_enabled()
     dtype = get_default_dtype()
     try:
-        if (_C._len_torch_dispatch_stack() > 1 or _C._len_torch_function_stack()
-                or torch.is_inference_mode_enabled() or _C._is_any_autocast_enabled()
-                or top_hooks(False) is not None):  # fmt: skip
+        if (dispatch_modes() > 1 or function_modes() or is_inference_mode_enabled()
+                or is_autocast_enabled() or top_hooks(False) is not None):  # fmt: skip
             with _without_modes():
                 call()
         else:

@@ -19,6 +19,7 @@ Over links of latency a in all and b seconds a byte, n bytes take a + b n second
 import contextlib
 import functools
 import math
+import time
 
 import cloudpickle
 
@@ -123,13 +124,14 @@ class simulated:  # noqa: N801  (it is called like a function)
         supervisor = Supervisor(ranks, printer)
         simulation = Simulation(self, ranks, program, supervisor, traced=trace is not None,
                                 **settings)  # fmt: skip
+        start = time.perf_counter()
         captured = CapturedOutput(simulation, supervisor.printer)
         try:
             with contextlib.suppress(LimitReached), captured, limited(limit):
                 simulation.run()
         finally:
             supervisor.printer.finish()
-            self.report = RunReport(simulation)
+            self.report = RunReport(simulation, time.perf_counter() - start)
         if trace is not None:
             trace.add(ranks, supervisor.events)
         return supervisor.values(limit)

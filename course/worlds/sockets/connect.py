@@ -30,10 +30,11 @@ def own_device(rank, nodes, wanted=None) -> torch.device:
     return torch.device(wanted or "cpu")
 
 
-def connect(rank, fds, *, nodes, interface="lo", **settings) -> Communicator:
+def connect(rank, fds, *, nodes, interface="lo", address=None, **settings) -> Communicator:
     """The world's communicator for `rank`; `fds`: its sockets to the other ranks, then, where there
     is such a thing, the memory that ranks of one node share.  `interface`: of the network that the
-    backend's own collectives may use."""
+    backend's own collectives may use, `address`: this rank's there, if there are several machines.
+    """
     others = [other for other in range(len(nodes)) if other != rank]
     memory = mmap.mmap(fds[-1], 0) if len(fds) > len(others) else None
     near = [peer for peer in others if nodes[peer] == nodes[rank]]
@@ -42,8 +43,8 @@ def connect(rank, fds, *, nodes, interface="lo", **settings) -> Communicator:
                for peer, fd in zip(others, fds)}  # fmt: skip
     settings["device"] = own_device(rank, nodes, settings["device"])
     transport = SocketTransport(rank, streams, SocketPoller(), **settings)
-    found = {"interface": interface, "timeout_s": settings["timeout"], "world_size": len(nodes)}
-    transport.native = functools.partial(native, **found)
+    found = {"interface": interface, "address": address, "timeout_s": settings["timeout"]}
+    transport.native = functools.partial(native, world_size=len(nodes), **found)
     if memory and FUTEX:
         transport.windows = windows(transport, memory, near, len(nodes), rings_bytes(len(nodes)))
     return Communicator(transport, range(len(nodes)), nodes)

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     SHM_DATA = 6  # `number` bytes more are in the ring
     SHM_CREDIT = 7  # `number` bytes of the ring are free again
     FIN = 8  # the rank's function has returned: nothing more will come
+    AGREEMENT = 9  # a rank and the 2**`number` - 1 before it say this text of a collective call
 
 
 class Frame:
@@ -58,6 +59,13 @@ class Request:
         """Let time pass until there may be news."""
         progress.poll(POLL_S)
 
+    def late(self):
+        """It is not done after POLL_S, and again."""
+
+    def gone(self, ended: set, lost: set) -> set:
+        """Which of `ended`, ranks that it needs, can do no more for it; `lost` are some of them."""
+        return ended
+
 
 class Send(Request, Frame):
     """A message on its way out: done when the kernel or the ring has all of it and, where that was
@@ -81,23 +89,6 @@ class Receive(Request):
     def __init__(self, sources, envelope, view):
         self.needs, self.envelope, self.view = sources, envelope, view
         self.any_of, self.done, self.error = len(sources) > 1, False, None
-
-
-class RollCall(Request):
-    """What all ranks of a group say of one call (`said`, by rank): done when everyone has."""
-
-    error = None
-
-    def __init__(self, said, others):
-        self.said, self.others = said, others
-
-    @property
-    def needs(self) -> set:
-        return self.others - self.said.keys()
-
-    @property
-    def done(self) -> bool:
-        return len(self.said) >= len(self.others) and self.others <= self.said.keys()
 
 
 class IncomingMessage:

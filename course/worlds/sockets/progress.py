@@ -73,6 +73,7 @@ class Progress:
             now = time.monotonic()
             if now - asked < POLL_S:
                 continue
+            request.late()
             before, asked, moved = moved, now, self._moved(request)
             if moved != before:
                 quiet_since = now
@@ -107,12 +108,13 @@ class Progress:
     def _stop_if_ended(self, request, operation):
         needs, streams = set(request.needs) - {self.rank}, self.receiver.sender.streams
         ended = needs & self.receiver.ended
-        newly_lost = {peer for peer in ended if streams[peer].lost} - self.reported_lost
+        lost = {peer for peer in ended if streams[peer].lost}
+        ended = request.gone(ended, lost)
+        newly_lost = lost & ended - self.reported_lost
         if ended and (newly_lost or not request.any_of or ended == needs):
             self.reported_lost |= newly_lost
             gone = newly_lost or ended
-            lost = any(streams[peer].lost for peer in gone)
-            raise peer_lost(gone, lost, self.rank, operation)
+            raise peer_lost(gone, bool(gone & lost), self.rank, operation)
 
     def _stop_if_elsewhere(self, request, operation):
         """Whoever waits in a roll call for this rank answers no message of it."""

@@ -24,7 +24,7 @@ class Receiver:
             Kind.ACK: self._on_ack, Kind.NACK: self._on_nack, Kind.PROBE: self._on_probe,
             Kind.ROLL_CALL: self._on_roll_call, Kind.REVOKE: self._on_revoke,
             Kind.SHM_DATA: self._on_shm_data, Kind.SHM_CREDIT: self._on_shm_credit,
-            Kind.FIN: self._on_fin,
+            Kind.FIN: self._on_fin, Kind.AGREEMENT: self._on_agreement,
         }  # fmt: skip
 
     def read(self, stream):
@@ -176,8 +176,11 @@ class Receiver:
             self.sender.tell(stream.peer, Kind.NACK, number=number)
             self._discard(message)
 
-    def _on_roll_call(self, stream, _, envelope, text):
-        self.roll_calls.hear(stream.peer, envelope[:2], text)
+    def _on_roll_call(self, stream, rounds, envelope, text):
+        self.roll_calls.hear(stream.peer, envelope[:2], text, rounds)
+
+    def _on_agreement(self, _, number, envelope, text):
+        self.roll_calls.hear_agreement(envelope[:2], number, text)
 
     def _on_revoke(self, _, __, envelope, text):
         self.revoke(envelope[:2], text)

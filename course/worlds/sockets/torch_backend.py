@@ -8,6 +8,7 @@ checked mode the ranks compare their calls first.
 import contextlib
 import datetime
 import os
+import socket
 import tempfile
 from typing import Any
 
@@ -113,22 +114,41 @@ class Native:
         return OPERATIONS[op]
 
 
-def native(comm, *, interface: str, timeout_s, world_size: int) -> Native:
+def native(comm, *, interface: str, address, timeout_s, world_size: int) -> Native:
     """torch.distributed's collectives on the ranks of `comm`: gloo between CPUs, on the network
     `interface`, NCCL between GPUs.  It starts the first time that a program asks for it.
 
-    Ranks find one another by a file in a folder that is this user's alone, and gone at once.
+    Ranks find one another at `address`, rank 0's own; at a file where they are all of one machine.
     """
-    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    with meeting_port(comm, address) if address else meeting_file(comm) as store:
+        of_all = comm.size == world_size
+        group = process_group(comm, store, timeout_s, of_all and not dist.is_initialized())
+        comm.gather_texts("")  # all have found all
+    return Native(comm, group)
+
+
+@contextlib.contextmanager
+def meeting_file(comm):
+    """A store in a folder that is this user's alone, and gone at once."""
     with contextlib.ExitStack() as stack:
         folder = ""
         if comm.rank == 0:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-"))
-        path = os.path.join(comm.gather_texts(folder)[0], "store")
-        store, of_all = dist.FileStore(path, comm.size), comm.size == world_size
-        group = process_group(comm, store, timeout_s, of_all and not dist.is_initialized())
-        comm.gather_texts("")  # all have found all
-    return Native(comm, group)
+        yield dist.FileStore(os.path.join(comm.gather_texts(folder)[0], "store"), comm.size)
+
+
+@contextlib.contextmanager
+def meeting_port(comm, address: str):
+    """A store behind a port of rank 0, on its `address` alone."""
+    port = 0
+    master: dict[str, Any] = {}
+    if comm.rank == 0:
+        server = socket.create_server((address, 0), backlog=comm.size)
+        port = server.getsockname()[1]
+        master = {"is_master": True, "master_listen_fd": server.detach()}
+    host, port = comm.gather_texts(f"{address} {port}")[0].split()
+    yield dist.TCPStore(host, int(port), wait_for_workers=False, **master)
 
 
 def process_group(comm, store, timeout_s, default: bool):

@@ -36,7 +36,7 @@ class SocketTransport:
         self.rank, self.device, self.checked = rank, torch.device(device), checked
         self.meter, self.trace = Meter(), []
         self.sender, matcher = Sender(streams, poller), Matcher()
-        self.receiver = Receiver(rank, self.sender, poller, matcher, RollCalls(self.sender))
+        self.receiver = Receiver(rank, self.sender, poller, matcher, RollCalls(rank, self.sender))
         self.progress = Progress(rank, self.receiver, poller, timeout=timeout, checked=checked)
         self.windows = None, None
         self.threads, self.interval = [], SwitchInterval()
@@ -88,11 +88,13 @@ class SocketTransport:
 
     def roll_call(self, group, call, members, text, operation) -> list[str]:
         """Tell all `members` something about a call, and hear what they say, in their order."""
-        others = [member for member in members if member != self.rank]
         with self.progress.lock:
             roll_calls = self.receiver.roll_calls
-            self.progress.wait(roll_calls.open((group, call), text, others), operation)
-            said = roll_calls.said.pop((group, call)) | {self.rank: text}
+            roll_call = roll_calls.open((group, call), text, members)
+            try:
+                self.progress.wait(roll_call, operation)
+            finally:
+                said = roll_calls.close(roll_call) | {self.rank: text}
         return [said[member] for member in members]
 
     def revoke(self, group, call, members, sentence):
@@ -127,6 +129,7 @@ class SocketTransport:
                 what = f"send to rank {min(message.needs)} ({message.envelope})"
                 self.progress.wait(message, what)
             self._flush(lambda stream: stream.rings and stream.rings.sends and not stream.ended)
+            self.receiver.roll_calls.leave()
             for stream in self.sender.streams.values():
                 if not stream.ended:
                     self.sender.tell(stream.peer, Kind.FIN)

@@ -34,3 +34,10 @@ def test_lines_say_what_was_assumed_and_what_is_known():
     assert {line.get_label(): line.get_xdata()[0] for line in lines} == {
         "as assumed: 60": 60, "published": 47}  # fmt: skip
     assert len({line.get_linestyle() for line in lines}) == 2
+
+
+def test_a_chosen_bar_stands_out():
+    first, second = tornado.draw(BARS, 60, "", "speed-up", chosen=BARS[1]).patches
+    assert first.get_facecolor() == mpl.colors.to_rgba("0.9") != second.get_facecolor()
+    alike = [bar.get_facecolor() for bar in tornado.draw(BARS, 60, "", "speed-up").patches]
+    assert alike == [second.get_facecolor()] * 2

@@ -665,6 +665,21 @@ GALLERIES = [
         },
     ),
     Gallery(
+        "average_by_rows",
+        rows_stub,
+        [rows_beside, rows_and_nan_to_num, rows_in_a_tensor_of_one, average_by_rows],
+        {
+            "with (3, 1, 2) rows, rank 0 holds the mean of the means.": mean_of_the_means,
+            "rank 0 holds the sum over rows.": sums_over_rows,
+            "rank 0 holds the sum over rows, divided by the ranks.": sums_by_ranks,
+            "rank 0 holds the sum over rows, divided by its own rows.": by_its_own_rows,
+            "rank 0 holds the right gradient divided by the ranks.": mean_of_the_weighted,
+            "with (2, 0, 1) rows, rank 0 holds numbers that are not finite.": nothing_times_nan,
+            "a rank waits for one that has finished": stays_away_without_rows,
+            "bytes are sent in all where 2656 are enough.": asks_for_the_rows_again_and_again,
+        },
+    ),
+    Gallery(
         "average_behind_backward",
         behind_stub,
         [buckets_by_a_class, by_sums],
@@ -702,21 +717,6 @@ GALLERIES = [
             "rank 0 holds the gradient of the first parts alone.": only_the_first_part,
             "has 3 numbers in its gradients, not 21: a parameter has none any": loses_the_gradient,
             "of a part comes before the next one's forward.": forwards_first,
-        },
-    ),
-    Gallery(
-        "average_by_rows",
-        rows_stub,
-        [rows_beside, rows_and_nan_to_num, rows_in_a_tensor_of_one, average_by_rows],
-        {
-            "with (3, 1, 2) rows, rank 0 holds the mean of the means.": mean_of_the_means,
-            "rank 0 holds the sum over rows.": sums_over_rows,
-            "rank 0 holds the sum over rows, divided by the ranks.": sums_by_ranks,
-            "rank 0 holds the sum over rows, divided by its own rows.": by_its_own_rows,
-            "rank 0 holds the right gradient divided by the ranks.": mean_of_the_weighted,
-            "with (2, 0, 1) rows, rank 0 holds numbers that are not finite.": nothing_times_nan,
-            "a rank waits for one that has finished": stays_away_without_rows,
-            "bytes are sent in all where 2656 are enough.": asks_for_the_rows_again_and_again,
         },
     ),
     Gallery(

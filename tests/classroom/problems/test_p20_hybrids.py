@@ -133,6 +133,16 @@ def first_axis_fastest(rank, along, sizes):
     return group_of(rank, along, dict(reversed(sizes.items())))
 
 
+def in_the_order_of_names(rank, along, sizes):
+    return group_of(rank, along, dict(sorted(sizes.items())))
+
+
+def group_as_a_range(rank, along, sizes):
+    first, *others = group_of(rank, along, sizes)
+    step = others[0] - first if others else 1
+    return range(first, first + step * sizes[along], step)
+
+
 def without_itself(rank, along, sizes):
     return [other for other in group_of(rank, along, sizes) if other != rank]
 
@@ -203,6 +213,10 @@ def one_server(ranks, per_server, weights, card_bytes):
 
 def without_momentum(ranks, per_server, weights, card_bytes):
     return choose_axes(ranks, per_server, int(8 * weights) // 12, card_bytes)
+
+
+def no_end_of_copies(ranks, per_server, weights, card_bytes):
+    return float("inf"), 1, 1
 
 
 def how_many_parts(ranks, per_server, weights, card_bytes):
@@ -336,7 +350,8 @@ GALLERIES = [
         "should return rows": no_rows,
         "other numbers": rows_of_another_round,
     }),
-    Gallery("group_of", group_stub, [group_of, group_by_places], {
+    Gallery("group_of", group_stub, [group_of, group_by_places, group_as_a_range], {
+        "of {'tensor': 2, 'data': 3} you say 0, 2, 4": in_the_order_of_names,
         "here the first axis is the fastest": first_axis_fastest,
         "the rank itself belongs to its group": without_itself,
         "these have the same place along that axis": same_place,
@@ -352,6 +367,7 @@ GALLERIES = [
         "cut no finer than you must": whole_servers,
         "a pipeline of 1 is enough": stages_alone,
         "does not make 16 ranks": one_server,
+        "data inf x": no_end_of_copies,
         "data 8 x pipeline 1 x tensor 2 leaves 24.0 GB": without_momentum,
         "axes are three numbers": how_many_parts,
     }),

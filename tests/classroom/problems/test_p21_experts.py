@@ -72,6 +72,12 @@ def exponentials_by_hand(logits, k):
     return torch.zeros_like(logits).scatter(1, best.indices, shares)
 
 
+def the_largest_of_all_taken_off(logits, k):
+    powers = (logits - logits.max()).exp()
+    kept = torch.zeros_like(logits).scatter(1, logits.topk(k, dim=1).indices, 1.0)
+    return powers * kept / (powers * kept).sum(dim=1, keepdim=True)
+
+
 def above_a_threshold(logits, k):
     threshold = logits.topk(k, dim=1).values[:, -1:]
     return logits.masked_fill(logits < threshold, -torch.inf).softmax(dim=1)
@@ -279,6 +285,7 @@ GALLERIES = [
         "those are the k smallest logits": smallest,
         "always has k logits": along_the_tokens,
         "takes the largest logit off": exponentials_by_hand,
+        "each row's own": the_largest_of_all_taken_off,
         "compare by place": above_a_threshold,
         "no gradient comes back": without_a_slope,
         "its gradient is another one": another_slope,

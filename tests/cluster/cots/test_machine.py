@@ -7,17 +7,15 @@ from course.cluster.cots.machine import (
     ASSUMPTIONS,
     DEFAULT,
     Machine,
-    Point,
-    curve,
     products_only,
-    tornado,
 )
-from course.cluster.cots.network import record_step, weights
+from course.cluster.cots.network import record_step
 from course.cluster.fabric import coates_2013
 from course.cluster.hardware import ETHERNET_1G, ETHERNET_10G, FDR, PCIE_3
+from course.comm.transport import Envelope
 from course.learning.nine_layers import Geometry, Plan
 from course.worlds import simulated
-from course.worlds.simulator.recording import Compute, Recording
+from course.worlds.simulator.recording import Compute, Post, Recording, Send, Wait
 
 
 def plan(maps):
@@ -76,7 +74,6 @@ def test_what_fits_one_server_needs_no_squares(recordings):
     square, row = (Machine(squares=squares, per_server=16).report(recordings[plan(8)])
                    for squares in (True, False))  # fmt: skip
     assert square.seconds == row.seconds
-    assert len(curve(recordings, Machine(squares=True))) == 2
 
 
 def test_a_grid_without_squares_is_refused(recordings):
@@ -84,37 +81,19 @@ def test_a_grid_without_squares_is_refused(recordings):
         Machine(per_server=8, squares=True).report(recordings[plan(8)])
 
 
-def test_speed_up_counts_weights():
-    first, last = Point(1, 100, 2.0), Point(64, 6000, 2.5)
-    assert last.speedup(first) == 48
-    assert first.speedup(first) == 1
+def exchange_between_servers():
+    """Eight cards: products, what is done number by number, and messages that products hide."""
+    recording, long = Recording(8), Envelope(nbytes=40_000_000)
+    for rank, events in enumerate(recording.events):
+        other = (rank + 4) % 8
+        product = Compute("bmm", 1e10, 1_000_000)
+        events += [product, Compute("mul", 0, 10**9), Send(0, other, long), Post(1, other, long)]
+        events += [product, Wait(0), Wait(1)]
+    return recording
 
 
-def test_a_curve_has_a_point_for_each_network(recordings):
-    points = curve(recordings)
-    assert [(point.cards, point.weights) for point in points] == [
-        (1, weights(plan(2))), (16, weights(plan(8)))]  # fmt: skip
-    assert points[1].seconds == DEFAULT.report(recordings[plan(8)]).seconds
-
-
-def test_computing_alone_scales_perfectly():
-    """Equal shares without a message: p cards do p times as much in the same time."""
-    recordings = {}
-    for side, cards in ((24, 1), (48, 4)):
-        recording = recordings[plan(1)._replace(side=side)] = Recording(cards)
-        for events in recording.events:
-            events.append(Compute("bmm", 1e12, 0))
-    points = curve(recordings)
-    assert points[0].seconds == points[1].seconds == 1.0
-    assert points[1].speedup(points[0]) == points[1].weights / points[0].weights
-
-
-def test_the_tornado_has_the_widest_bar_first(recordings):
-    bars = tornado(recordings)
-    assert {bar.assumption for bar in bars} == set(ASSUMPTIONS)
-    assert all(bar.low <= bar.high for bar in bars)
-    widths = [bar.high - bar.low for bar in bars]
-    assert widths == sorted(widths, reverse=True)
-    named = {bar.assumption: bar for bar in bars}["10 Gb/s or 400 Gb/s"]
-    both = [curve(recordings, machine) for machine in ASSUMPTIONS["10 Gb/s or 400 Gb/s"]]
-    assert [named.low, named.high] == sorted(b.speedup(a) for a, b in both)
+def test_both_sides_of_an_assumption_differ():
+    recording = exchange_between_servers()
+    for assumption, machines in ASSUMPTIONS.items():
+        one, other = (machine.report(recording).seconds for machine in machines)
+        assert one != other, assumption

@@ -12,11 +12,12 @@ from course.cluster.fabric import (
     fat_tree,
     k_ary_fat_tree,
     one_switch,
+    pcie_tree,
     rails,
 )
 from course.cluster.hardware import EDR, FREE, NDR, NVLINK_H100
 from course.cluster.inventory import bisection_bytes_per_s, oversubscription
-from course.cluster.loads import ring_all_reduce_s
+from course.cluster.loads import at_once_s, ring_all_reduce_s
 from course.collectives import all_reduce
 from course.worlds import RankError, run, simulated
 from course.worlds.simulator.routes import Routes
@@ -73,6 +74,43 @@ def test_a_fat_tree_of_k_ports(k):
 def test_a_fat_tree_of_odd_switches_is_refused():
     with pytest.raises(ValueError, match="of 2, 4, 6, ... ports, not of 5"):
         k_ary_fat_tree(5, FREE, EDR)
+
+
+@pytest.mark.parametrize("make, nothing", [
+    (lambda: one_switch(0, FREE, EDR), "devices"),
+    (lambda: fat_tree(0, 4, FREE, EDR), "leaves"),
+    (lambda: adapter_each(0, 4, FREE, EDR, EDR), "servers"),
+    (lambda: rails(2, 0, FREE, EDR, EDR), "devices in a server"),
+    (lambda: dragonfly(0, 2, 1, FREE, EDR, EDR), "routers in a group"),
+    (lambda: dragonfly(2, 0, 1, FREE, EDR, EDR), "devices on a router"),
+    (lambda: pcie_tree(0, 4, FREE), "switches"),
+    (lambda: pcie_tree(2, 0, FREE), "devices on a switch"),
+])  # fmt: skip
+def test_a_network_of_nothing_is_refused(make, nothing):
+    with pytest.raises(ValueError, match=f"the number of {nothing} is a whole number, 1"):
+        make()
+
+
+def test_fewer_than_no_cables_are_refused():
+    with pytest.raises(ValueError, match="the number of spines must be 0 or more, not -1"):
+        rails(2, 2, FREE, EDR, EDR, spines=-1)
+    with pytest.raises(ValueError, match="the number of far cables must be 0 or more, not -1"):
+        dragonfly(2, 2, -1, FREE, EDR, EDR)
+
+
+@pytest.mark.parametrize("oversubscription_", [0, -1, float("nan"), 3])
+def test_so_many_cables_up_cannot_be(oversubscription_):
+    with pytest.raises(ValueError, match="cables up, which is no whole number of switches"):
+        fat_tree(2, 4, FREE, EDR, oversubscription_)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_no_cable_of_a_fat_tree_is_shared_by_all_that_cross_its_middle(k):
+    """Each device sends to one of the other half: every core switch is needed."""
+    graph = k_ary_fat_tree(k, FREE, EDR)
+    n = k**3 // 4
+    shift = [(source, (source + n // 2) % n, 1e9) for source in range(n)]
+    assert at_once_s(graph, shift) == pytest.approx(at_once_s(graph, shift[:1]), rel=1e-9)
 
 
 @pytest.mark.parametrize(("routers", "far_cables"), [(2, 1), (4, 2), (3, 3)])

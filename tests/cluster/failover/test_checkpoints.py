@@ -9,6 +9,7 @@ import signal
 import threading
 import warnings
 
+import numpy
 import pytest
 import torch
 
@@ -235,6 +236,75 @@ def test_checkpoints_that_a_training_did_not_begin_with_are_not_added_to(tmp_pat
     run(saved, 2, tmp_path, [2, 4])
     refused(tmp_path, 2, "has checkpoints up to step 4 that this training did not begin with",
             saved, steps=[6])  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, True])
+def test_a_step_that_cannot_be_found_again(tmp_path, step):
+    sentence = "the step of a checkpoint is a whole number, 0 or more, not"
+    refused(tmp_path, 2, sentence, saved, steps=[step])
+
+
+def test_a_step_may_be_a_number_of_numpy(tmp_path):
+    run(saved, 2, tmp_path, [numpy.int64(3)])
+    assert run(restored, 2, tmp_path)[1][:2] == (3, [3.0] * 3)
+
+
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_who_has_let_the_folder_go_does_not_save_in_it(tmp_path, error):
+    def program(comm, folder):
+        with contextlib.suppress(KeyError), Checkpoints(comm, folder, every=1) as checkpoints:
+            if error:
+                raise error
+        checkpoints.save(1, {"kept": Alike(Kept())})
+
+    refused(tmp_path, 2, "the checkpoints of this training are closed", program)
+
+
+def test_names_of_parts_are_texts(tmp_path):
+    def program(comm, folder):
+        with Checkpoints(comm, folder, every=1) as checkpoints:
+            checkpoints.save(1, {7: Alike(Kept())})
+
+    refused(tmp_path, 2, "the name of a part is a text, not 7", program)
+
+
+@pytest.mark.parametrize("name", ["é", b"\xe9"])
+def test_folders_that_are_not_one(tmp_path, name):
+    """As /tmp of several machines; a name may be no UTF-8."""
+    name = os.fsdecode(name)
+
+    def program(comm, folder):
+        with Checkpoints(comm, folder / f"{name} of rank {comm.rank}", every=1) as checkpoints:
+            checkpoints.save(1, {"kept": Alike(Kept())})
+
+    with pytest.raises(RankError) as caught:
+        run(program, 2, tmp_path)
+    assert "of rank 0/step 1.unfinished lacks rank 1.pt" in str(caught.value.exception)
+    assert len(caught.value.failures) == 2 and there(tmp_path / f"{name} of rank 0") == []
+
+
+def test_a_save_that_goes_on_keeps_the_folder(tmp_path):
+    """The training was interrupted, and another is to begin in the same process."""
+
+    def program(comm, folder):
+        go_on, plain, kept = threading.Event(), os.fsync, {"kept": Alike(Kept(1))}
+
+        def waiting(descriptor):
+            assert go_on.wait(30)
+            plain(descriptor)
+
+        os.fsync = waiting
+        with contextlib.suppress(KeyboardInterrupt), Checkpoints(comm, folder, every=1) as first:
+            first.save(5, kept)
+            raise KeyboardInterrupt
+        with pytest.raises(ValueError, match="in use"):
+            Checkpoints(comm, folder, every=1)
+        go_on.set()
+        first.finish()
+        with Checkpoints(comm, folder, every=1) as second:
+            return second.restore(kept)
+
+    assert run(program, 2, tmp_path) == [5, 5]
 
 
 @pytest.mark.parametrize("steps", [[4, 4], [4, 3]])

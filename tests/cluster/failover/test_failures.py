@@ -70,7 +70,29 @@ def test_a_job_that_cannot_end_is_told():
 
 
 @pytest.mark.parametrize("times", [(0, 1, 1, 1), (1, 0, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1),
-                                   (1, math.nan, 1, 1)])  # fmt: skip
+                                   (1, math.nan, 1, 1), (math.inf, 1, 1, 1), (1, 1, math.inf, 1),
+                                   (1, 1, 1, math.inf)])  # fmt: skip
 def test_times_that_cannot_be(times):
     with pytest.raises(ValueError, match="work and interval are seconds above 0, save and restart"):
         simulate(*times, [])
+
+
+@pytest.mark.parametrize("gap_s", [-1.0, math.nan])
+def test_gaps_that_cannot_be(gap_s):
+    for gaps in ([gap_s], [1, gap_s]):
+        with pytest.raises(
+            ValueError, match=f"0 seconds or more from a failure to the next, not {gap_s}"
+        ):
+            simulate(10, 5, 1, 2, gaps)
+
+
+@pytest.mark.parametrize("mtbf_s", [0, -5.0, math.inf])
+def test_a_mean_time_that_cannot_be(mtbf_s):
+    for gaps in (exponential_gaps(mtbf_s, seed=0), node_gaps(mtbf_s, 4, seed=0)):
+        with pytest.raises(ValueError, match="mtbf_s is a number of seconds above 0, not"):
+            next(gaps)
+
+
+def test_never_to_save_is_one_interval():
+    for failures in ([], [9, 1], [9, 20, 100]):
+        assert simulate(10, math.inf, 1, 2, failures) == simulate(10, 10, 1, 2, failures)

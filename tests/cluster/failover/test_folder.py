@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from course.cluster.failover import folder as module
 from course.cluster.failover.folder import CheckpointFolder
 
 
@@ -89,6 +90,63 @@ def hold(path, pipe):
     CheckpointFolder(path).lock()  # the folder object is gone, its lock is not
     pipe.send("locked")
     pipe.recv()
+
+
+def test_a_process_that_was_forked_does_not_keep_it(folder):
+    """As the workers of torch's DataLoader, which may live on."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=live, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        ours.recv()
+        folder.unlock()
+        CheckpointFolder(folder.path).lock()
+    finally:
+        process.kill()
+        process.join()
+
+
+def live(pipe):
+    pipe.send("living")
+    pipe.recv()
+
+
+def test_who_could_not_take_it_does_not_keep_it(folder, monkeypatch):
+    folder.unfinished(4).mkdir()
+    folder.unlock()
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "rmtree", cannot)
+        with pytest.raises(OSError, match="stays"):
+            folder.lock()
+    CheckpointFolder(folder.path).lock()
+
+
+def cannot(path):
+    raise OSError(f"{path} stays")
+
+
+def test_it_is_kept_until_the_last_holder_leaves(folder):
+    folder.hold("a save")
+    folder.unlock()
+    with pytest.raises(ValueError, match="in use"):
+        CheckpointFolder(folder.path).lock()
+    folder.unlock("a save")
+    CheckpointFolder(folder.path).lock()
+
+
+def test_links_and_files_of_others_are_not_followed(folder, tmp_path):
+    """An old checkpoint may have been moved to an archive, and a link left in its place."""
+    written(folder, 2)
+    folder.of(2).rename(tmp_path / "archive")
+    folder.of(2).symlink_to(tmp_path / "archive")
+    folder.unfinished(3).write_text("a file of somebody else")
+    written(folder, 4)
+    folder.prune(4)
+    folder.unlock()
+    folder.lock()
+    assert sorted(os.listdir(folder.path)) == ["step 3.unfinished", "step 4"]
+    assert os.listdir(tmp_path / "archive") == ["rank 0.pt"]
 
 
 def test_a_failed_one_is_discarded(folder):

@@ -72,6 +72,16 @@ def test_seconds_are_above_zero(formula, save_s, mtbf_s):
         formula(save_s, mtbf_s)
 
 
+@pytest.mark.parametrize("formula", [waste, first_order_waste])
+@pytest.mark.parametrize("save_s, restart_s", [(-1, 0), (1, -1), (math.nan, 0), (1, math.inf)])
+def test_saves_and_restarts_may_be_free_but_no_less(formula, save_s, restart_s):
+    formula(1.0, 0.0, 9.0, 0.0)
+    with pytest.raises(ValueError, match="_s is a number of seconds, 0 or more, not"):
+        formula(1.0, save_s, 9.0, restart_s)
+    with pytest.raises(ValueError, match="restart_s is a number of seconds, 0 or more, not -9"):
+        daly_lower_order(1.0, 1.0, -9)
+
+
 def test_nodes_are_counted():
     with pytest.raises(ValueError, match="the number of nodes is a whole number, 1 or more, not 0"):
         system_mtbf(1.0, 0)

@@ -153,9 +153,21 @@ def test_a_served_centre_is_refused():
         ElasticWorkers(averaging)
 
 
+class Counting(nn.Module):
+    """The identity; its state_dict leaves out how often it was asked, and by which rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("asked", torch.zeros(2), persistent=False)
+
+    def forward(self, x):
+        self.asked += torch.stack([torch.ones(()), x.detach().sum()])
+        return x
+
+
 def sharded(comm, folder, steps, other_ranks=False):
-    shards = Sharded(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double(), comm,
-                     stage=3)  # fmt: skip
+    layers = nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)
+    shards = Sharded(nn.Sequential(*layers, Counting()).double(), comm, stage=3)
     optimizer = shards.optimizer(torch.optim.SGD, lr=0.1, momentum=0.9)
 
     def move():
@@ -164,7 +176,8 @@ def sharded(comm, folder, steps, other_ranks=False):
 
     parts = {"shards": Shards(shards, optimizer)}
     losses = trained(comm, folder, steps, parts, shards, move, other_ranks)
-    return losses, {name: x.tolist() for name, x in shards.state_dict().items()}
+    asked = shards.module[-1].asked.tolist()
+    return losses, {name: x.tolist() for name, x in shards.state_dict().items()}, asked
 
 
 def test_shards_go_on_bit_for_bit_and_on_other_ranks_to_rounding(tmp_path):
@@ -172,5 +185,6 @@ def test_shards_go_on_bit_for_bit_and_on_other_ranks_to_rounding(tmp_path):
     run(sharded, 3, tmp_path / "parts", 4, timeout=60)
     shutil.copytree(tmp_path / "parts", tmp_path / "others")
     assert run(sharded, 3, tmp_path / "parts", 7, timeout=60) == expected
-    for losses, _ in run(sharded, 2, tmp_path / "others", 7, True, timeout=60):
+    for losses, _, (asked, _) in run(sharded, 2, tmp_path / "others", 7, True, timeout=60):
         assert losses == pytest.approx(expected[0][0], rel=1e-12, abs=1e-12)
+        assert asked == 7

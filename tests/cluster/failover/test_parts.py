@@ -52,6 +52,15 @@ def test_buffers_are_each_rank_s_own_or_for_other_ranks_the_mean():
         assert module.seen == seen and module.extra == float(seen)
 
 
+def test_a_constant_stays_what_it_is_on_other_ranks():
+    """The float32 mean of three times the same number may be another one."""
+    constants = torch.rand(99, generator=torch.Generator().manual_seed(0))
+    module = nn.Module()
+    module.register_buffer("constants", constants.clone())
+    load_buffers(module, [own_buffers(module) for _ in range(3)], 0, 2)
+    assert torch.equal(module.constants, constants)
+
+
 def test_what_is_described():
     assert Model(nn.BatchNorm1d(2)).describe() == [
         "weight float32 [2]", "bias float32 [2]", "buffer running_mean float32 [2]",
@@ -59,8 +68,9 @@ def test_what_is_described():
     ]  # fmt: skip
     net = nn.Linear(2, 2)
     groups = [{"params": [net.weight]}, {"params": [net.bias], "lr": 0.2}]
-    assert described(torch.optim.SGD(groups, lr=0.1)) == "SGD of groups of [1, 1]"
-    assert Alike(net).describe() == Each(net).describe() == ["Linear"]
+    assert described(torch.optim.SGD(groups, lr=0.1)) == ["SGD of groups of [1, 1]"]
+    lines = ["Linear", "weight float32 [2, 2]", "bias float32 [2]"]
+    assert Alike(net).describe() == Each(net).describe() == lines
 
 
 def test_each_is_for_as_many_ranks():
@@ -81,6 +91,20 @@ def refusals(comm):
     ):
         with pytest.raises(ValueError, match=said):
             Model(net)
+
+
+class Holder(nn.Module):
+    """A part of it has the name that wrappers have for all of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.module, self.head = nn.Linear(1, 1), nn.Linear(1, 1)
+
+
+def test_only_data_parallel_is_taken_off():
+    assert "head.weight float32 [1, 1]" in Model(Holder()).describe()
+    average = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1))
+    assert "buffer n_averaged int64 []" in Model(average).describe()
 
 
 def test_what_is_cut_over_ranks_is_no_model():

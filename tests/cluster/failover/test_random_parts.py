@@ -55,11 +55,23 @@ def test_a_new_rank_draws_what_nobody_else_draws(saved):
         assert len(set(map(str, draws))) == len(draws)
 
 
+def test_generators_of_a_new_rank_do_not_draw_the_same(saved):
+    """Dropout's and the augmentation's, for example."""
+    own = *(torch.Generator() for _ in range(2)), random.Random(), random.Random()
+    part = RandomNumbers(*own)
+    part.load(None, [part.own()], 1, 2)
+    draws = [torch.rand(1).item(), *(torch.rand(1, generator=g).item() for g in own[:2])]
+    draws += [random.random(), *(g.random() for g in own[2:])]
+    assert len(set(draws)) == 6
+
+
 def test_generators_are_of_known_kinds():
     with pytest.raises(ValueError, match="one of torch._C.Generator, numpy.random._generator.Gene"):
         RandomNumbers(numpy.random.RandomState(0))
     told = RandomNumbers(torch.Generator(), random.Random()).describe()
     assert told == ["torch, numpy, random, Generator, Random"]
+    mine = numpy.random.default_rng(0), numpy.random.Generator(numpy.random.Philox(0))
+    assert RandomNumbers(*mine).describe() == ["torch, numpy, random, PCG64, Philox"]
 
 
 def test_ranks_begin_differently_and_stay_so():

@@ -7,7 +7,6 @@ import re
 import signal
 from pathlib import Path
 
-import cloudpickle
 import pytest
 import torch
 
@@ -18,13 +17,6 @@ from tests.cluster.failover import programs
 KILLS, STEPS = 50, 230
 
 
-@pytest.fixture(autouse=True, scope="module")
-def programs_by_value():
-    cloudpickle.register_pickle_by_value(programs)
-    yield
-    cloudpickle.unregister_pickle_by_value(programs)
-
-
 @pytest.mark.parametrize("ranks, kind", [(3, None), (2, programs.Scheduled)])
 def test_with_the_same_ranks_it_is_bit_for_bit_the_same(tmp_path, ranks, kind):
     expected = run(programs.whole, ranks, tmp_path / "all", 13, kind=kind, timeout=120)
@@ -33,7 +25,7 @@ def test_with_the_same_ranks_it_is_bit_for_bit_the_same(tmp_path, ranks, kind):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, programs_by_value):
+def undisturbed(tmp_path_factory):
     """The losses of nine steps."""
     return run(programs.whole, 2, tmp_path_factory.mktemp("all"), 9, timeout=120)[0][0]
 
@@ -115,6 +107,17 @@ def test_a_loss_is_that_of_the_whole_batch_though_a_rank_has_no_rows(tmp_path):
 
     for losses in run(program, 3, tmp_path, timeout=60):
         assert 2 * losses[0] + losses[1] == 0 + 1 + 2
+
+
+@pytest.mark.parametrize("name", ["order", "losses"])
+def test_names_that_are_taken(tmp_path, name):
+    def program(comm, folder):
+        with Checkpoints(comm, folder, every=1) as checkpoints:
+            order = programs.Order(3, 2, seed=0)
+            train_with_checkpoints(comm, None, 1, order, {name: order}, checkpoints)
+
+    with pytest.raises(RankError, match=f"rank 0: {name} is the name of a part that is saved anyw"):
+        run(program, 1, tmp_path)
 
 
 # Chaos

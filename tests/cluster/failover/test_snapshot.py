@@ -59,6 +59,21 @@ def test_one_thread_copies_and_all_are_there_again():
     torch.set_num_threads(before)
 
 
+def test_arrays_may_lie_in_memory_as_they_like():
+    fixed = numpy.frombuffer(b"abc", dtype=numpy.uint8)
+    arrays = numpy.arange(3)[::-1], numpy.arange(3, dtype=">i4"), fixed
+    loaded = saved_and_loaded(Snapshot().of(arrays))
+    assert [x.tolist() for x in loaded] == [[2, 1, 0], [0, 1, 2], [97, 98, 99]]
+
+
+@pytest.mark.parametrize("thing", [numpy.datetime64("2026-11-22"), numpy.longdouble(1),
+                                   numpy.array(["text"]), numpy.array([None])])  # fmt: skip
+def test_of_numpy_too(thing):
+    """It would be written, and nobody could read it."""
+    with pytest.raises(ValueError, match="tensors, numbers and texts, and rates, 0 is "):
+        Snapshot().of([thing], "rates")
+
+
 @pytest.mark.parametrize("thing", [{1, 2}, object(), print, 1j])
 def test_what_could_not_be_loaded_is_refused_with_its_place(thing):
     rule = "a checkpoint holds tensors, numbers and texts"

@@ -31,3 +31,10 @@ def test_a_part_is_between_none_and_all():
 def test_one_rank_makes_no_curve(fit):
     with pytest.raises(ValueError, match="more than one rank"):
         fit({1: 1.0})
+
+
+@pytest.mark.parametrize("fit", [amdahl, gustafson])
+@pytest.mark.parametrize("p, speedup", [(2, float("nan")), (2, 0), (2, -1.0), (0, 1.0)])
+def test_a_speed_up_that_cannot_be_fits_no_law(fit, p, speedup):
+    with pytest.raises(ValueError, match=f"speed-up is above 0, not {speedup} on {p}"):
+        fit({1: 1.0, p: speedup})

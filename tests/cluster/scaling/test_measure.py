@@ -1,5 +1,7 @@
 """Steps of real programs, measured and foretold."""
 
+import re
+
 import pytest
 
 from course.cluster.fabric import one_switch
@@ -24,6 +26,8 @@ def test_a_program_sends_as_much_where_it_is_imagined(name):
         assert real[:3] == imagined[:3]
         assert real.sent_bytes == imagined.sent_bytes
         assert real.seconds > 0.9 * imagined.seconds  # it rests no less than foretold
+    first, second, alone, both = (point.flops for point in results.points)
+    assert first == alone <= second <= 1.2 * first and both == pytest.approx(2 * first, rel=0.2)
     for each in (results.points, foretold):
         assert each[1].sent_bytes > 0 == each[0].sent_bytes
 
@@ -44,6 +48,15 @@ def test_the_command_prints_a_table_and_writes_a_file(tmp_path, capsys):
     assert "data_parallel  weak    simulated  1: 100%, 2: " in said
     assert "% serial" in said and f"written to {path}" in said
     assert len(load(path).points) == 8
+    used = re.search(r"MFU\) of 1 TFLOP/s a rank:\ndata_parallel  strong  1: (\d+\.\d)%, 2: ", said)
+    assert 1 < float(used[1]) <= 100
+
+
+def test_of_a_known_peak_the_share_is_printed(capsys):
+    program.main(["data_parallel", "--ranks", "1", "--turns", "1", "--peak", "1000"])
+    assert re.search(
+        r"of 1000 TFLOP/s a rank:\ndata_parallel  strong  1: 0\.0%\n", capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -51,7 +64,9 @@ def test_the_command_prints_a_table_and_writes_a_file(tmp_path, capsys):
     (["--ranks", "2"], "a curve begins with 1 rank"),
     (["--ranks", "1", "0"], "a curve begins with 1 rank"),
     (["--turns", "0"], "at least once, not 0 times"),
+    (["--peak", "-1"], "a peak is above 0 TFLOP/s, not -1"),
     (["--out", "/"], "/ exists, and results are not overwritten"),
+    (["--out", "/no/such/here.json"], "there is no folder /no/such"),
 ])  # fmt: skip
 def test_a_command_that_cannot_be_is_refused(arguments, sentence, capsys):
     with pytest.raises(SystemExit):

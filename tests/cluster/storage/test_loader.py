@@ -1,7 +1,9 @@
 """The loader hands out every sample once, in order, goes on where it stopped, and tells of what it
 cannot read."""
 
+import copy
 import json
+import os
 import threading
 
 import pytest
@@ -98,6 +100,25 @@ def test_ranks_take_every_sample_once(shards):
     )
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_that_was_overtaken_is_told(shards, workers):
+    """By another loop, or because the training went back to a checkpoint in the middle of it."""
+    loader = Loader(shards, level, 5, seed=2, workers=workers)
+    before, first = loader.state_dict(), iter(loader)
+    next(first)
+    next(iter(loader))
+    with pytest.raises(RuntimeError, match="a loop was at 4 of epoch 0, and the loader is at 8 of"):
+        next(first)
+    second = iter(loader)
+    next(second)
+    loader.load_state_dict(before)
+    with pytest.raises(
+        RuntimeError, match="a loop was at 13 of epoch 0, and the loader is at 0 of"
+    ):
+        next(second)
+    assert len(list(loader)) == 5
+
+
 def test_no_more_is_read_ahead_than_depth_says(shards):
     """One batch is handed out, `depth` are ready or under way."""
     reads = []
@@ -178,12 +199,15 @@ def test_what_comes_first_is_not_lost_by_an_error_that_comes_later(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
-    [({"workers": -1}, "the number of workers must be 0 or more, not -1"),
-     ({"batch": 0}, "samples in a batch must be at least 1, not 0"),
+    [({"workers": -1}, "the number of workers is a whole number, 0 or more, not -1"),
+     ({"batch": 0}, "samples in a batch is a whole number, 1 or more, not 0"),
      ({"depth": 0}, "2 workers are at least 1 batch ahead, not 0"),
      ({"rank": 2, "ranks": 2}, "a rank among 2 is 0 to 1, not 2"),
      ({"ranks": 24}, "each of 24 ranks needs a sample in every step, and 23 are left"),
-     ({"window": 0}, "groups that are read together must be at least 1, not 0")],
+     ({"window": 0}, "groups that are read together is a whole number, 1 or more, not 0"),
+     ({"seed": -1}, "the seed is a whole number, 0 or more, not -1"),
+     ({"batch": 2.5}, "samples in a batch is a whole number, 1 or more, not 2.5"),
+     ({"depth": float("nan")}, "batches ahead is a whole number, 0 or more, not nan")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(shards, changed, sentence):
     options = {"batch": 2, "seed": 0, "workers": 2} | changed
@@ -206,6 +230,34 @@ def test_a_position_in_another_order_is_refused(files, shards, name):
         Loader(shards, level, 2, seed=0, ranks=4).load_state_dict(state | {"position": 20})
     with pytest.raises(ValueError, match="a position among 23 samples is 0 to 22, not 23"):
         loader.load_state_dict(state | {"position": 23})
+
+
+@pytest.mark.parametrize("what", ["epoch", "position"])
+@pytest.mark.parametrize("value", [-1, 1.5, "3", None])
+def test_a_position_is_two_whole_numbers(shards, what, value):
+    loader = Loader(shards, level, 2, seed=0)
+    with pytest.raises(ValueError, match=f"the {what} is a whole number, 0 or more, not {value!r}"):
+        loader.load_state_dict(loader.state_dict() | {what: value})
+
+
+def test_a_million_names_are_gone_through_once(files):
+    """Not in the pause of every checkpoint."""
+    source = copy.copy(files)
+    loader = Loader(source, level, 2, seed=0)
+    before = loader.state_dict()
+    source.names = None
+    assert loader.state_dict() == before
+
+
+def test_a_name_may_be_any_bytes(tmp_path):
+    """As a file from an old archive, whose name is no UTF-8."""
+    (tmp_path / os.fsdecode(b"caf\xe9.raw")).write_bytes(b"1")
+    (tmp_path / "é 照片.raw").write_bytes(b"22")
+    files = Files(tmp_path)
+    for source in (files, write_shards(files, tmp_path / "shards", 2)):
+        loader = Loader(source, lambda _, data: len(data), 1, seed=0)
+        loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        assert sorted(batch.item() for batch in loader) == [1, 2]
 
 
 def test_pictures_of_two_sizes_make_no_batch(tmp_path):

@@ -99,20 +99,28 @@ def test_jitter_has_a_seed():
 
 @pytest.mark.parametrize("what", ["nodes", "steps", "workers"])
 def test_nothing_of_something_is_refused(what):
-    with pytest.raises(ValueError, match=f"the number of {what} must be at least 1, not 0"):
+    with pytest.raises(ValueError, match=f"the number of {what} is a whole number, 1"):
         feed(Demand(1, 1, 1, 1), SLOW, **{what: 0})
     if what != "steps":
-        with pytest.raises(ValueError, match=f"the number of {what} must be at least 1, not 0"):
+        with pytest.raises(ValueError, match=f"the number of {what} is a whole number, 1"):
             step_limits_s(Demand(1, 1, 1, 1), SLOW, **{"nodes": 1, "workers": 1, what: 0})
 
 
 @pytest.mark.parametrize(
     ("demand", "store"),
     [(Demand(-1, 1, 1, 1), SLOW), (Demand(1, 1, math.nan, 1), SLOW),
-     (Demand(1, 1, 1, 1), SLOW._replace(opens_per_s=0))],
+     (Demand(1, 1, math.inf, 1), SLOW), (Demand(1, 1, 1, 1), SLOW._replace(opens_per_s=0))],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(demand, store):
     with pytest.raises(ValueError, match="a demand is 0 or more, and what a store does a second"):
         feed(demand, store)
     with pytest.raises(ValueError, match="a demand is 0 or more, and what a store does a second"):
         step_limits_s(demand, store, 1, 1)
+
+
+@pytest.mark.parametrize("jitter", [-1.0, math.nan, math.inf])
+def test_a_jitter_that_cannot_be_is_refused(jitter):
+    with pytest.raises(
+        ValueError, match=f"the jitter is a number of seconds, 0 or more, not {jitter}"
+    ):
+        feed(Demand(1, 1, 1, 1), SLOW, jitter=jitter)

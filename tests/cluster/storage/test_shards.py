@@ -66,7 +66,7 @@ def test_nothing_is_overwritten(files, tmp_path):
     (tmp_path / "shards").mkdir()
     with pytest.raises(FileExistsError, match="go into a new folder, and .*shards is there"):
         write_shards(files, tmp_path / "shards", 3)
-    with pytest.raises(ValueError, match="samples in a shard must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="samples in a shard is a whole number, 1 or more, not 0"):
         write_shards(files, tmp_path / "others", 0)
 
 
@@ -108,6 +108,20 @@ def test_a_shard_cut_short_while_it_is_read(files, tmp_path):
     cut(shards.paths[0], 1000)
     with pytest.raises(OSError, match="is 5000 bytes long, and .*, cut short since it was opened"):
         shards.read(shards.names.index(next(name for name in shards.names if "é" in name)))
+
+
+@pytest.mark.parametrize("shard", [
+    7, {"file": "a.tar", "bytes": 100}, {"file": 1, "bytes": 100, "samples": []},
+    {"file": "../a.tar", "bytes": 100, "samples": []},
+    {"file": "a.tar", "bytes": 100, "samples": 1},
+    *({"file": "a.tar", "bytes": 100, "samples": [sample]}
+      for sample in (3, ["x", 0], ["x", -5, 5], ["x", 0, 101], ["x", 0.5, 5], [1, 0, 5])),
+])  # fmt: skip
+def test_an_index_that_cannot_be(tmp_path, shard):
+    (tmp_path / "a.tar").write_bytes(bytes(100))
+    (tmp_path / "index.json").write_text(json.dumps([shard]))
+    with pytest.raises(ValueError, match="index.json is no index of shards"):
+        Shards(tmp_path)
 
 
 def test_a_folder_without_index(tmp_path):

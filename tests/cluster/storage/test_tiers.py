@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from course.cluster.storage.files import Files
-from course.cluster.storage.shards import write_shards
+from course.cluster.storage.shards import Shards, write_shards
 from course.cluster.storage.tiers import copy_to_local, lru_hits
 from tests.cluster.storage.pictures import write_pictures
 
@@ -111,3 +111,22 @@ def test_a_folder_that_cannot_be_is_told(shards, tmp_path):
 def test_a_negative_capacity_is_refused(shards, tmp_path):
     with pytest.raises(ValueError, match="the capacity in bytes must be 0 or more, not -1"):
         copy_to_local(shards, tmp_path / "local", -1)
+
+
+def test_the_copy_of_another_data_set_is_not_read(tmp_path):
+    """Tar files are filled up to whole blocks, and so often equally long."""
+    sets = []
+    for letter in (b"a", b"b"):
+        folder = tmp_path / letter.decode()
+        folder.mkdir()
+        (folder / "0.raw").write_bytes(100 * letter)
+        sets.append(write_shards(Files(folder), tmp_path / f"shards {letter.decode()}", 1))
+    tiered = [copy_to_local(shards, tmp_path / "local", 1e9) for shards in sets]
+    assert [shards.paths[0].parent.name for shards in tiered] == ["local", "shards b"]
+    assert [shards.read(0) for shards in tiered] == [100 * b"a", 100 * b"b"]
+
+
+def test_a_copy_is_out_of_date_when_its_shard_is_written_anew(shards, tmp_path):
+    copy_to_local(shards, tmp_path / "local", 1e9)
+    os.utime(shards.paths[0], ns=(0, 0))
+    assert Shards(shards.folder, tmp_path / "local").paths[0] == shards.paths[0]

@@ -126,7 +126,7 @@ def test_the_nearest_is_taken_and_none_twice():
     [
         (lambda: frames(lfw_faces("train"), PHOTOGRAPHS, 10, 1.0, 0), "below 1, not 1.0"),
         (lambda: frames(lfw_faces("train"), PHOTOGRAPHS, 10, math.nan, 0), "below 1, not nan"),
-        (lambda: frames(lfw_faces("train"), PHOTOGRAPHS, 0, 0.3, 0), "at least 1, not 0"),
+        (lambda: frames(lfw_faces("train"), PHOTOGRAPHS, 0, 0.3, 0), "must be above 0, not 0"),
         (lambda: distractor_frames([], 3, 0), "from 1 photograph or more, not from 0"),
         (lambda: distractor_frames([torch.full((90, 90), 0.5)], 3, 0), "only 0 of 300 did"),
         (lambda: distractor_frames([drawn(1, 90, 90)], 3, 0), r"two axes .* \[1, 90, 90\]"),

@@ -183,7 +183,7 @@ def test_what_cannot_be_learned_is_said(wrong, message):
     [
         (drawn(300, 4) / 0, 5, "patches must be finite numbers"),
         (drawn(300), 5, r"patches must be \[1 or more, 1 or more\], not \[300\]"),
-        (drawn(300, 4), 0, "the number of atoms must be at least 1, not 0"),
+        (drawn(300, 4), 0, "the number of atoms must be above 0, not 0"),
     ],
 )
 def test_patches_and_atoms_that_make_no_sense_are_said(learn, patches, atoms, message):
@@ -192,5 +192,5 @@ def test_patches_and_atoms_that_make_no_sense_are_said(learn, patches, atoms, me
 
 
 def test_an_epoch_is_the_least():
-    with pytest.raises(ValueError, match="the number of epochs must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="the number of epochs must be above 0, not 0"):
         online(drawn(300, 4), 5, 0.3, batch=100, epochs=0, seed=0)

@@ -81,6 +81,52 @@ def test_on_more_ranks_of_an_imagined_cluster(ranks):
     assert run(random_fetches, ranks, ranks, 12, on=on) == [[]] * ranks
 
 
+def random_boxes(comm, seed, count):
+    """The same of boxes within each region, some of which overlap."""
+    draw, wrong = random.Random(seed), []
+    for number in range(count):
+        shape, fill = SHAPES[draw.randint(1, 3)], draw.choice(list(FILLS))
+        layout = some_layout(draw, shape, comm.size)
+        regions = [some_region(draw, shape) for _ in range(comm.size)]
+        chance = random.Random(1000 * comm.rank + number)
+        boxes = [some_box_of(chance, regions[comm.rank]) for _ in range(chance.randint(1, 3))]
+        whole = drawn(*shape, seed=number)
+        array = part(comm, whole, layout=layout)
+        array.local.requires_grad_()
+        found = array.begin_fetch(regions, fill, boxes).wait()
+        expected = [shown(whole, box, fill) for box in boxes]
+        if not all(map(torch.equal, [each.detach() for each in found], expected)):
+            wrong.append((number, "value", str(layout), boxes, fill))
+        told = sum((each * drawn(*each.shape, seed=number)).sum() for each in found)
+        (slope,) = torch.autograd.grad(told, [array.local])
+        mine = (told - (array.local * slope).sum()).item()
+        if abs(sum(map(float, comm.gather_texts(repr(mine))))) > 1e-11:
+            wrong.append((number, "adjoint", str(layout), boxes, fill))
+    return wrong
+
+
+def some_box_of(draw, region):
+    ends = (sorted(draw.randint(*interval) for _ in range(2)) for interval in region.intervals)
+    return Box.of(*ends)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_boxes_of_a_region_are_those_of_the_whole_and_so_are_their_adjoints(ranks):
+    assert run(random_boxes, ranks, ranks, 40, timeout=60) == [[]] * ranks
+
+
+def changed(comm):
+    """What was fetched, of an array that changes when the fetch has begun."""
+    array = part(comm, drawn(6, 4), (comm.size, 1))
+    pending = array.begin_fetch([Box.of((1, 5), (0, 4))] * comm.size)
+    array.local.add_(1)
+    return torch.equal(pending.wait(), drawn(6, 4)[1:5])
+
+
+def test_what_is_fetched_is_the_array_as_it_was_at_the_beginning():
+    assert run(changed, 2, timeout=5) == [True] * 2
+
+
 def metered(comm, seed):
     """(sent elements, received, messages) of fetches and of their adjoints, beside `cost`."""
     draw, found = random.Random(seed), []

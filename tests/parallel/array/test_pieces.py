@@ -7,7 +7,7 @@ import torch
 
 from course.parallel.array import Box, evenly
 from course.parallel.array.boxes import FILLS
-from course.parallel.array.pieces import cost, exchange, pieces
+from course.parallel.array.pieces import cost, exchange, pieces, shared
 from tests.parallel.array.test_fetch import SHAPES, drawn, shown, some_layout, some_region
 
 
@@ -49,3 +49,14 @@ def test_the_plan_of_all_ranks_is_made_once():
     layout, regions = evenly((8,), (2,)), (Box.of((0, 5)), Box.of((3, 8)))
     assert exchange(layout, regions, "zero") is exchange(layout, regions, "zero")
     assert cost(layout, regions) == [(1, 1, 1), (1, 1, 1)]
+
+
+def test_of_boxes_that_meet_a_box_it_is_said_where():
+    boxes = Box.of((0, 4), (2, 9)), Box.of((4, 6), (0, 9)), Box.of((3, 9), (5, 6))
+    whole, target = torch.arange(81).view(9, 9), Box.of((1, 4), (1, 7))
+    found = shared(target, boxes)
+    assert [number for number, *_ in found] == [0, 2]
+    for number, there, here in found:
+        box, block = (whole[each.within(Box.whole((9, 9)))] for each in (boxes[number], target))
+        assert torch.equal(box[there], block[here]) and box[there].numel() > 0
+    assert [tuple(whole[here].shape) for *_, here in found] == [(3, 5), (1, 1)]

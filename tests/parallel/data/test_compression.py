@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -155,14 +157,12 @@ def test_the_bytes_on_two_ranks(hook, expected):
     assert sum(run(metered, 2, hook, on=switched(2))) == 2 * (expected + tail)
 
 
-def learn(comm, name, steps):
-    """The losses of a small net on handwritten digits, and its parameters."""
-    data = load_digits()
-    x, y = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
+def learn(comm, name, x, y, steps):
+    """The loss of a small net on these images, and its parameters."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
     net = DataParallel(net, comm, hook=HOOKS[name]() if name else None)
-    optimizer, losses = torch.optim.SGD(net.parameters(), 0.2), []
+    optimizer = torch.optim.SGD(net.parameters(), 0.2)
     for step in range(steps):
         rows = torch.arange(step * 64, step * 64 + 64) % len(x)
         rows = rows.tensor_split(comm.size)[comm.rank]
@@ -170,16 +170,28 @@ def learn(comm, name, steps):
         nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
         optimizer.step()
     with torch.no_grad():
-        losses = nn.functional.cross_entropy(net.module(x), y).item()
-    return losses, [p.detach() for p in net.parameters()]
+        loss = nn.functional.cross_entropy(net.module(x), y).item()
+    return loss, [p.detach() for p in net.parameters()]
+
+
+@functools.cache
+def digits():
+    """Handwritten ones, and what they are."""
+    data = load_digits()
+    return torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
+
+
+@functools.cache
+def plain():
+    """The loss without a hook, for all of them."""
+    return run(learn, 2, None, *digits(), 300)[0][0]
 
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_real_images_are_learned_as_well_as_without(name):
-    plain = run(learn, 2, None, 300)[0][0]
-    (loss, mine), (_, theirs) = run(learn, 2, name, 300)
+    (loss, mine), (_, theirs) = run(learn, 2, name, *digits(), 300)
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
-    assert plain < 0.35 and loss < 1.25 * plain
+    assert plain() < 0.35 and loss < 1.25 * plain()
 
 
 @pytest.mark.parametrize("fraction", [0, 1.5, float("nan")])

@@ -152,6 +152,24 @@ def test_a_sum_is_as_many_means_as_ranks():
     torch.testing.assert_close(three, 3 * one, rtol=1e-12, atol=0)
 
 
+def summed_twice(comm, clear):
+    net = DataParallel(Net(), comm, op="sum")
+    for step in range(2):
+        ((net(rows(step)[0], 1)) ** 2).mean().backward()
+        if clear:
+            net.zero_grad()
+    return True
+
+
+def test_a_sum_on_top_of_the_last_one_is_refused():
+    """It would count the last one once a rank: p times too much, and nobody would notice."""
+    assert run(summed_twice, 2, clear=True) == [True, True]
+    assert run(summed_twice, 1, clear=False) == [True]
+    rule = 'last sum over ranks, and op="sum" would count it once a rank: call zero_grad'
+    with pytest.raises(RankError, match=re.escape(rule)):
+        run(summed_twice, 2, clear=False)
+
+
 def frozen_later(comm):
     net = DataParallel(Net(), comm)
     for step in range(3):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 import os
 
 import pytest
@@ -263,7 +264,8 @@ def test_it_can_be_used_as_a_layer_is(world):
 
 def refusals(comm):
     sentences = []
-    for experts, knobs in ((2, {}), (3, {"capacity_factor": 0}), (3, {"capacity_factor": -1.0})):
+    factors = ({"capacity_factor": factor} for factor in (0, -1.0, math.inf, math.nan, "1"))
+    for experts, knobs in ((2, {}), *((3, knobs) for knobs in factors)):
         with pytest.raises(ValueError) as caught:
             MixtureOfExperts(comm, NoisyTopKGate(WIDTH, experts, k=1), expert(Case(())), **knobs)
         sentences.append(str(caught.value))
@@ -271,13 +273,42 @@ def refusals(comm):
 
 
 def test_what_cannot_be_is_refused_with_a_sentence():
-    fewer, none, negative = run(refusals, 3)[1]
+    fewer, none, negative, *others = run(refusals, 3)[1]
     assert fewer == (
         "rank 1: every rank has an expert at least, so 2 of them cannot be on 3 ranks: give them a "
         "smaller group, as a grid's axis"
     )
     assert none == "rank 1: a capacity factor is above 0, or None for all tokens, not 0"
-    assert negative.endswith("not -1.0")
+    assert [said.split()[-1] for said in (negative, *others)] == ["-1.0", "inf", "nan", "'1'"]
+
+
+def too_few(comm):
+    with pytest.raises(ValueError) as caught:
+        MixtureOfExperts(comm, NoisyTopKGate(WIDTH, 2), expert(Case(())),
+                         everyone=comm.split(comm.rank))  # fmt: skip
+    return str(caught.value)
+
+
+def test_everyone_is_no_part_of_the_ranks():
+    said = run(too_few, 2, on=switched(2))[1]
+    assert said.startswith("rank 1: everyone are all ranks that share the experts and more, and ")
+
+
+def disagreeing(comm, k, knobs):
+    gate = NoisyTopKGate(WIDTH, 3, k=1 + k * comm.rank)
+    MixtureOfExperts(comm, gate, expert(Case(())), **(knobs if comm.rank else {}))
+
+
+@pytest.mark.parametrize("k, knobs, theirs", [
+    (0, {"capacity_factor": 2}, "1 of 3 experts, a capacity factor of 2 and weights 0.1 and 0.1"),
+    (0, {"load_weight": 1}, "1 of 3 experts, a capacity factor of None and weights 0.1 and 1 of"),
+    (1, {}, "2 of 3 experts"),
+])  # fmt: skip
+def test_ranks_make_the_same_mixture(k, knobs, theirs):
+    """Other weights of balance are another loss, and nobody would notice."""
+    with pytest.raises(RankError, match="make the same mixture: rank 0 has 1 of 3 experts, a capa.*"
+                                        f" rank 1 has {theirs}"):  # fmt: skip
+        run(disagreeing, 2, k, knobs, on=switched(2))
 
 
 def steps(comm, case, dies_at):

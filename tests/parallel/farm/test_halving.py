@@ -84,11 +84,13 @@ def serially(task, candidates, budget):
 
 @pytest.mark.parametrize("world", [None, "imagined"])
 def test_rates_for_the_digits(world):
-    """The same choice, to the last bit, by a loop, by two workers and on the imagined cluster."""
+    """The same choice by a loop, by two workers and on the imagined cluster."""
+    # Ranks have fewer threads than the loop: they may add in another order.
     task, candidates = DigitTask(digit_split()), [Candidate(rate) for rate in RATES]
     best, loss = serially(task, candidates, 360)
     found = run(halved, 3, candidates, 360, task, on=switched(3) if world else None)[0]
-    assert (found.best, found.loss) == (best, loss) and 0.01 < RATES[best] < 3
+    assert found.loss == pytest.approx(loss, rel=1e-4)
+    assert found.best == best and 0.01 < RATES[best] < 3
     assert found.loss < 0.3 and found.state.steps == 20 + 40 + 60
     assert {trial.outcome.rank for rung in found.rungs for trial in rung} == {1, 2}
 

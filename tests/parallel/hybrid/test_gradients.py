@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course.parallel.hybrid.gradients import SummedGradients, gradient_plan
+from course.parallel.hybrid.gradients import GradientGroup, SummedGradients, gradient_plan
 from course.parallel.hybrid.grid import Grid
 from course.worlds import run
 
@@ -99,6 +99,45 @@ def test_gradients_are_summed_over_their_group_and_over_nobody_else(ranks):
                 if value is not None:
                     torch.testing.assert_close(value, wanted, rtol=1e-12, atol=1e-13)
                 assert not name.startswith("own") or name.startswith(f"own.{rank % 2}")
+
+
+def beside(comm):
+    net = nn.ModuleDict({"own": nn.Linear(1, 1), "owner": nn.Linear(1, 1)})
+    return [group.names for group in gradient_plan(net, comm, {"own": comm})]
+
+
+def test_a_name_is_that_of_a_whole_module():
+    assert run(beside, 1) == [[("owner.weight", "owner.bias"), ("own.weight", "own.bias")]]
+
+
+def wrongly_planned(comm, names):
+    net = Net(comm.rank)
+    with pytest.raises(ValueError) as caught:
+        SummedGradients(net, [GradientGroup(comm, names), GradientGroup(comm, ("body.bias",))])
+    return str(caught.value)
+
+
+def test_a_plan_of_ones_own_names_every_parameter_once():
+    rule = "rank 1: a parameter is summed over one group, and "
+    assert run(wrongly_planned, 2, ("body.bias",))[1] == rule + "body.bias is in two groups"
+    assert run(wrongly_planned, 2, ("head",))[1].startswith(rule + "head is none of body.weight, ")
+
+
+def summed_twice(comm):
+    net = Net(comm.rank)
+    gradients = SummedGradients(net, gradient_plan(net, comm, {"own": comm.split(comm.rank)}))
+    with pytest.raises(ValueError) as caught:
+        SummedGradients(net.body, gradient_plan(net.body, comm))
+    said = str(caught.value)
+    del gradients, caught
+    SummedGradients(net.body, gradient_plan(net.body, comm))
+    return said
+
+
+def test_a_gradient_that_is_summed_already_is_refused():
+    """It was as many times too large as there are ranks."""
+    said = run(summed_twice, 2)[1]
+    assert said == "rank 1: weight is summed over ranks already: let go of what does it before"
 
 
 def planned(comm):

@@ -5,7 +5,7 @@ import torch
 
 from course.collectives import all_gather
 from course.parallel.hybrid.grid import Grid
-from course.worlds import processes, run
+from course.worlds import RankError, processes, run
 from tests.worlds.simulator.clusters import switched
 
 
@@ -62,6 +62,8 @@ def refusals(comm):
         lambda: grid.over("data", "expert"),
         lambda: grid.rank(data=2),
         lambda: grid.rank(tensor=0),
+        lambda: grid.rank(data=0.5),
+        lambda: grid.at(2),
     ):
         with pytest.raises(ValueError) as caught:
             wrong()
@@ -70,7 +72,7 @@ def refusals(comm):
 
 
 def test_what_is_no_grid_is_refused_with_the_rule():
-    large, none, empty, half, axis, axes, coordinate, name = run(refusals, 2)[1]
+    large, none, empty, half, axis, axes, coordinate, name, part, rank = run(refusals, 2)[1]
     rule = "rank 1: the axes of a grid multiply to its number of ranks: "
     assert large == rule + "data 2 x tensor 2 makes 4, and there are 2"
     assert none == rule + "nothing makes 1, and there are 2"
@@ -79,3 +81,24 @@ def test_what_is_no_grid_is_refused_with_the_rule():
     assert axis == "rank 1: the axes of this grid are data, not 'tensor'"
     assert axes.endswith("are data, not 'expert'") and name == axis
     assert coordinate == "rank 1: coordinates along data go from 0 to 1, not 2"
+    assert part.endswith("from 0 to 1, not 0.5")
+    assert rank == "rank 1: the ranks of this grid are 0 to 1, not 2"
+
+
+def disagreeing(comm, first, others, over):
+    grid = Grid(comm, **(first if comm.rank == 0 else others))
+    for names in over[comm.rank % len(over)]:
+        grid.over(*names)
+
+
+@pytest.mark.parametrize("first, others, over", [
+    ({"data": 2, "tensor": 2}, {"tensor": 2, "data": 2}, [[]]),
+    ({"data": 4}, {"data": 2, "tensor": 2}, [[]]),
+    ({"a": 2, "b": 2, "c": 1}, {"a": 2, "b": 2, "c": 1}, [[("a", "c"), ("a", "b")],
+                                                         [("a", "b"), ("a", "c")]]),
+])  # fmt: skip
+def test_ranks_that_name_other_axes_are_told(first, others, over):
+    """The groups of two orders can have as many ranks as they should, and other names."""
+    said = "all ranks of a grid name its axes alike, and .*: [12] came to that of <rank [0-3] of 4"
+    with pytest.raises(RankError, match=said):
+        run(disagreeing, 4, first, others, over, on=switched(4))

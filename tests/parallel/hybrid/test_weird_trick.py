@@ -1,5 +1,6 @@
 """One weird trick is the serial training: values, every gradient, and bytes by formula."""
 
+import copy
 import itertools
 
 import pytest
@@ -146,6 +147,31 @@ def test_without_updates_between_all_schemes_are_the_gradient_of_the_whole_batch
     for other in others:
         for a, b in zip(one, other):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def partly_frozen(comm):
+    """Of a net whose first layer is frozen: what of it is trained, and what has a gradient; of its
+    copy; what is said of a layer that is none."""
+    net = fully_connected()
+    net[0].requires_grad_(False)
+    top = cut(comm, net)
+    x, y = torch.ones(2, WIDTH).double(), torch.zeros(2).long()
+    train_in_rounds(comm, top, cross_entropy, x, y)
+    with pytest.raises(ValueError) as caught:
+        CutLinear(comm, nn.Conv2d(1, 1, 1))
+    again = [p.requires_grad for p in copy.deepcopy(top).parameters()]
+    return (
+        [(p.requires_grad, p.grad is not None) for p in top.parameters()],
+        again,
+        str(caught.value),
+    )
+
+
+def test_what_is_frozen_stays_so_when_it_is_cut():
+    for rank, (told, again, said) in enumerate(run(partly_frozen, 2, timeout=5)):
+        assert told == [(False, False)] * 2 + [(True, True)] * 3
+        assert again == [each for each, _ in told]
+        assert said == f"rank {rank}: what is cut here is a Linear, not Conv2d"
 
 
 def both_ways(comm):

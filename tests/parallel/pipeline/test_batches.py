@@ -27,6 +27,7 @@ def test_a_structure_is_cut_at_its_rows():
     (lambda: rows_of([torch.ones(2), torch.ones(3)], 4), "rank 4: .* number of rows, not 2, 3"),
     (lambda: sizes_of(None, None, 2, 4), "rank 4: of how many rows is the batch"),
     (lambda: sizes_of(4, [1, -1, 4], 3, 4), "rank 4: the schedule has 3 micro-batches, and sizes"),
+    (lambda: sizes_of(4, [1.5, 2.5], 2, 4), r"the schedule has 2 micro-.* sizes are \[1.5, 2.5\]"),
     (lambda: sizes_of(4, [1, 2], 2, 4), r"rank 4: a batch of 4 rows is not 1 \+ 2"),
 ])  # fmt: skip
 def test_rows_that_do_not_agree_are_refused(call, sentence):

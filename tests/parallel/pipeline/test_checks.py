@@ -30,8 +30,9 @@ def test_a_wrong_table_is_refused(text, sentence):
 
 
 @pytest.mark.parametrize("takes, sentence", [
-    ({1: (1,)}, r"a stage takes from those before it, or INPUT: stage 1 cannot take from \(1,\)"),
+    ({1: (1,)}, r"from those before it, or INPUT, each once: stage 1 cannot take from \(1,\)"),
     ({1: (-2,)}, "cannot take from"),
+    ({1: (0, 0)}, r"each once: stage 1 cannot take from \(0, 0\)"),
     ({3: (0,)}, "stages 0 to 1 take something, not stage 3"),
     ({1: ()}, "stages 0 to 1 take something, not stage 1"),
     ({1: (INPUT,)}, "nobody takes what stage 0 gives"),
@@ -39,6 +40,12 @@ def test_a_wrong_table_is_refused(text, sentence):
 def test_wrong_connections_are_refused(takes, sentence):
     with pytest.raises(ValueError, match=sentence):
         Schedule.of("0F0 0B0\n1F0 1B0", takes)
+
+
+@pytest.mark.parametrize("step", [(0, "X", 0), (-1, "F", 0), (0, "F", -1), (0, "F", 1.0), (0, "F")])
+def test_what_is_no_step_is_refused_in_a_table(step):
+    with pytest.raises(ValueError, match="a step is a stage, one of F, B, I, W and a micro-batch"):
+        Schedule([[(0, "F", 0), step, (0, "B", 0)]])
 
 
 def test_any_change_of_a_table_is_found_or_harmless():

@@ -24,10 +24,13 @@ def test_without_gradients_none_is_wanted():
         assert pack((X, N), "it").differentiable == [False, False]
 
 
-@pytest.mark.parametrize("thing", [{1}, object(), torch.ones(1, dtype=torch.float8_e5m2)],
-                         ids=["set", "object", "float8"])  # fmt: skip
+@pytest.mark.parametrize(
+    "thing",
+    [{1}, object(), torch.ones(1, dtype=torch.float8_e5m2), {(0, 1): X}, torch.eye(2).to_sparse()],
+    ids=["set", "object", "float8", "key", "sparse"],
+)  # fmt: skip
 def test_what_no_parcel_holds_is_said(thing):
-    with pytest.raises(ValueError, match="stage 1 gives .*: stages give tensors, numbers"):
+    with pytest.raises(ValueError, match="(?s)stage 1 gives .*: stages give tensors, numbers"):
         pack([thing], "stage 1")
 
 

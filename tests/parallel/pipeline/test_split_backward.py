@@ -129,6 +129,27 @@ def test_no_product_is_computed_twice():
     assert run(flops, 1, True, 3, on=on) == [[3.0, 3.0]]
 
 
+def test_a_hook_of_a_tensor_counts_once():
+    """It is called in both halves, where weights branch off; a slope doubled twice was a wrong
+    gradient of the weights alone."""
+    found = []
+    for split in (False, True):
+        torch.manual_seed(0)
+        net, x = nn.Linear(3, 3), torch.ones(2, 3, requires_grad=True)
+        y = net(x)
+        y.register_hook(lambda slope: 2 * slope)
+        if split:
+            halves = SplitBackward(y.square().sum(), [get_gradient_edge(x)])
+            came = halves.input_gradients()
+            halves.accumulate()
+        else:
+            y.square().sum().backward()
+            came = [x.grad]
+        found.append([*came, net.weight.grad, net.bias.grad])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b)
+
+
 def test_what_depends_on_no_input_has_all_its_backward_in_the_second_half():
     net, x = nn.Linear(3, 3), torch.ones(2, 3)
     halves = SplitBackward(net(x).sum(), [])

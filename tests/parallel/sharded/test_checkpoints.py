@@ -125,6 +125,72 @@ def test_every_rank_has_a_buffer_of_its_own_again():
     assert run(loads_a_buffer, 3, run(saves_a_buffer, 2)) == [5.0, 6.0, 5.0]
 
 
+class Counting(torch.nn.Linear):
+    """A layer with state that is no tensor."""
+
+    def __init__(self, calls):
+        super().__init__(2, 2)
+        self.calls = calls
+
+    def get_extra_state(self):
+        return self.calls
+
+    def set_extra_state(self, calls):
+        self.calls = calls
+
+
+EXTRA = [{"calls": [3, 4]}, "0.weight", torch.arange(3), None]
+
+
+def saves_extra_state(comm, stage):
+    nets = [Sharded(torch.nn.Sequential(Counting(extra)), comm, stage=stage) for extra in EXTRA]
+    return [[packed(state(net)) for state in (sharded_state, whole_state)] for net in nets]
+
+
+def loads_extra_state(comm, stage, saved):
+    """What each net has then, by the states of all ranks, and by the whole one."""
+    found = []
+    for number, _ in enumerate(EXTRA):
+        for in_parts in True, False:
+            net = Sharded(torch.nn.Sequential(Counting("another")), comm, stage=stage)
+            states = [unpacked(mine[number][not in_parts]) for mine in saved]
+            load_sharded(net, states) if in_parts else load_whole(net, states[0])
+            whole = unpacked(saved[0][number][1])["model"]
+            assert torch.equal(net.state_dict()["0.weight"], whole["0.weight"])
+            found.append(net.module[0].calls)
+    return found
+
+
+@pytest.mark.parametrize("ranks, stage", [(1, 1), (2, 3)])
+def test_state_that_is_no_tensor_comes_back(ranks, stage):
+    saved = run(saves_extra_state, 2, stage)
+    for found in run(loads_extra_state, ranks, stage, saved):
+        assert [str(calls) for calls in found] == [str(extra) for extra in EXTRA for _ in range(2)]
+
+
+def of_other_shapes(comm):
+    """The same numbers of elements, and buffers that would be broadcast."""
+    net, said = with_a_buffer(comm, 5.0), []
+    for key, shape in ("weight", (4, 1)), ("seen", (1,)):
+        state = net.state_dict()
+        state[key] = state[key].reshape(shape)
+        with pytest.raises(ValueError) as told:
+            net.load_state_dict(state)
+        said.append(str(told.value))
+    with pytest.raises(ValueError) as told:
+        load_sharded(net, [sharded_state(net) | {"ranks": 1, "rank": 0, "buffers": {}}])
+    return [*said, str(told.value)]
+
+
+def test_other_shapes_and_missing_buffers_are_refused():
+    start = "the state to be loaded has other "
+    assert run(of_other_shapes, 1)[0] == [
+        start + "shapes of weight: torch.Size([4, 1]), not torch.Size([2, 2])",
+        start + "shapes of seen: torch.Size([1]), not torch.Size([])",
+        start + "buffers: set(), not {'seen'}",
+    ]
+
+
 def refusals(comm):
     net = Sharded(torch.nn.Linear(3, 2), comm, stage=2)
     optimizer, said = net.optimizer(torch.optim.SGD, lr=0.1), []

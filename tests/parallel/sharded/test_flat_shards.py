@@ -1,10 +1,15 @@
 """Parameters side by side, cut wherever the cut comes."""
 
+import contextlib
+import types
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from course.comm.errors import PeerLost
 from course.parallel.sharded.flat_shards import FlatShards
 
 
@@ -63,3 +68,42 @@ def test_what_is_freed_takes_no_memory_and_comes_back():
     flat.whole.copy_(flat.own)
     flat.restore()
     assert type(first) is nn.Parameter and second.tolist() == [[5.0, 6.0], [7.0, 8.0]]
+
+
+class Ring:
+    """A ring of which one rank knows what comes to it, or that breaks."""
+
+    def __init__(self, arrives):
+        self.rank, self.size, self.nodes, self.arrives = 0, 2, (0, 1), arrives
+        self.collective = lambda *_, **__: contextlib.nullcontext()
+
+    def isend(self, x, dst, tag):
+        x.numpy()  # as messages do
+        return types.SimpleNamespace(wait=lambda: None)
+
+    def recv(self, out, src, tag):
+        if self.arrives is None:
+            raise PeerLost("rank 1 is gone")
+        out.numpy()[:] = self.arrives
+
+
+def test_what_has_been_gathered_is_whole_and_can_be_freed_again():
+    (only,), flat = cut([(5,)], 2, 3)[0]
+    for arrives in (3.5, 4.5):
+        flat.free()
+        flat.gather(Ring(arrives))
+        flat.restore()
+        assert only.tolist() == [0.0, 1.0, 2.0, arrives, arrives]
+    flat.free()
+    assert flat.whole.untyped_storage().nbytes() == 0
+
+
+def test_memory_in_which_a_message_may_still_land_is_not_freed():
+    _, flat = cut([(5,)], 2, 3)[0]
+    flat.free()
+    with pytest.raises(PeerLost):
+        flat.gather(Ring(None))
+    for _ in range(2):
+        flat.free()
+        assert flat.whole.untyped_storage().nbytes() == 40
+        flat.gather(Ring(3.5))

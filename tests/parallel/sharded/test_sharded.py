@@ -200,6 +200,14 @@ def other_units(comm):
     Sharded(net, comm, units=[net[comm.rank]])
 
 
+def other_stages(comm):
+    Sharded(nn.Linear(2, 2), comm, stage=1 + comm.rank)
+
+
+def other_buckets(comm):
+    Sharded(nn.Linear(2, 2), comm, stage=2, bucket_mb=1 + comm.rank)
+
+
 def twice(comm):
     Sharded(Sharded(nn.Linear(2, 2), comm), comm)
 
@@ -228,6 +236,12 @@ def cast(comm):
     net(torch.ones(1, 2, dtype=torch.float64))
 
 
+def part_cast(comm):
+    net = Sharded(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), comm, stage=2, bucket_mb=1e-6)
+    net.module[0].double()
+    net(torch.ones(1, 2))
+
+
 def changed_before_backward(comm):
     net = Sharded(nn.Linear(2, 2), comm)
     optimizer, x = net.optimizer(torch.optim.SGD, lr=0.1), torch.ones(1, 2, requires_grad=True)
@@ -243,6 +257,8 @@ WRONG = [
         ValueError,
         "Sharded needs the same stage, bucket_mb and units on all ranks, not",
     ),
+    (other_stages, ValueError, "Sharded needs the same stage, bucket_mb and units on all ranks, "),
+    (other_buckets, ValueError, "Sharded needs the same stage, bucket_mb and units on all ranks, "),
     (twice, ValueError, "Sharded goes round a module once, not round another one"),
     (lambda comm: Sharded(nn.Linear(1, 1), comm, stage=4), ValueError, "stage must be 1, 2 or 3"),
     (
@@ -257,6 +273,7 @@ WRONG = [
     (copied, RuntimeError, "Sharded cannot be copied"),
     (beside_its_forward, RuntimeError, "rank 0: weights of unit '1' have values only within"),
     (cast, RuntimeError, "rank 0: bias was cast, moved or assigned"),
+    (part_cast, RuntimeError, "rank 0: 0.bias was cast, moved or assigned"),
     (changed_before_backward, RuntimeError, "one of the variables needed for gradient computation"),
 ]
 
@@ -309,6 +326,27 @@ def clipped_at(comm, norms):
 def test_a_gradient_that_is_short_enough_stays_as_it_is():
     """The norm is the square root of 6: four weights and two biases have 1."""
     assert run(clipped_at, 2, [100.0, 6**0.5 / 2]) == [[1.0, 0.5]] * 2
+
+
+def cleared(comm):
+    """Gradients after zero_grad, of shards and of what was only gathered, and after a backward."""
+    net, said = Sharded(nn.Linear(2, 2), comm, stage=2), []
+    x = torch.ones(1, 2)
+    for to_none in False, True:
+        net(x).sum().backward()
+        net.zero_grad(set_to_none=to_none)
+        said.append([None if s.grad is None else s.grad.abs().sum().item()
+                     for s in net.shards.values()])  # fmt: skip
+    with net.no_sync():
+        net(x).sum().backward()
+    net.zero_grad()
+    net(x).sum().backward()
+    return said, round(net.grad_norm().item() ** 2, 4)
+
+
+def test_gradients_are_cleared():
+    """Those that were gathered within no_sync, too; of four weights and two biases each has 1."""
+    assert run(cleared, 2) == [([[0.0, 0.0], [None, None]], 6.0)] * 2
 
 
 def groups(comm):

@@ -1,5 +1,7 @@
 """The nine-layer net on a grid of ranks, by its own lines of code: as on one process."""
 
+import copy
+
 import pytest
 import torch
 
@@ -79,6 +81,13 @@ def test_the_net_its_objectives_and_their_gradients_are_those_of_one_process(ran
     assert max(max(each) for each in run(compared, ranks, name, GRIDS[ranks], timeout=60)) < 1e-12
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_on_several_machines_where_the_interior_comes_first_they_are_so_too(name):
+    """On one machine all windows are computed at once; `cut_untied` of other tests is there."""
+    on = simulated(one_switch(4, FREE, NDR))
+    assert max(max(each) for each in run(compared, 4, name, GRIDS[4], on=on)) < 1e-12
+
+
 def trained(comm, grid):
     """Five greedy steps of the first stage on changing images, beside the serial ones."""
     whole, _, cut, _ = both(comm, "norms", grid)
@@ -153,3 +162,30 @@ def shared(comm):
 def test_what_layers_share_they_share_afterwards_and_what_is_frozen_stays_so():
     expected = [False, True], True
     assert run(shared, 2, on=simulated(one_switch(2, FREE, NDR))) == [expected] * 2
+
+
+def replaced(comm):
+    """Answers and slopes by a parameter in place of the first: loaded, called with, in a copy."""
+    net = cut_untied(torch.nn.Sequential(LocalLinear(1, 6, 3, 2, seed=0)), comm, (comm.size, 1))
+    image = part(comm, drawn(1, 1, 6, 6).float(), (1, 1, comm.size, 1))
+    twice = {"0.own_weight": torch.nn.Parameter(2 * net[0].own_weight.detach())}
+    expected, ways = 2 * net(image).local.detach(), []
+    for way in "called", "copied", "loaded":
+        other = copy.deepcopy(net) if way == "copied" else net
+        if way == "called":
+            answers, weight = (
+                torch.func.functional_call(net, twice, (image,)),
+                twice["0.own_weight"],
+            )
+        else:
+            other.load_state_dict(twice, assign=True)
+            answers, weight = other(image), other[0].own_weight
+        answers.local.sum().backward()
+        ways.append(torch.equal(answers.local, expected) and weight.grad.abs().sum() > 0)
+        weight.grad = None
+    return all(ways)
+
+
+def test_a_weight_that_takes_the_place_of_another_is_the_one_that_computes():
+    """`load_state_dict(assign=True)` left layers with the parameter that they had before."""
+    assert run(replaced, 2) == [True] * 2

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, NDR
 from course.parallel.array import Box, cut_at, evenly, part
-from course.parallel.spatial.windows import Window, windowed
+from course.parallel.spatial.windows import Window, windowed, worth_hiding
 from course.worlds import RankError, run, simulated
 from tests.parallel.array.test_fetch import drawn
 
@@ -51,8 +51,8 @@ def test_a_window_belongs_to_the_rank_that_owns_its_middle():
             assert sum(owned) == middle
 
 
-def looked_at(comm, order):
-    """In which order answers are computed and messages waited for."""
+def looked_at(comm, early):
+    """In which order answers are computed and messages waited for, and the answers."""
     x = part(comm, drawn(1, 1, 8, 8), (1, 1, comm.size, 1))
     computed = []
 
@@ -60,17 +60,33 @@ def looked_at(comm, order):
         computed.append((box, tuple(seen.shape[2:]), comm.meter.received_messages))
         return seen[:, :, 1:-1, 1:-1]
 
-    windowed(x, [Window(3, 1, 1, 1)] * 2, compute)
+    local, _ = windowed(x, [Window(3, 1, 1, 1)] * 2, compute, early=early)
+    assert torch.equal(local, x.local)
     return computed
 
 
 def test_the_interior_is_computed_before_any_border_has_come():
-    (inner, *borders), *_ = run(looked_at, 2, None, timeout=5, checked=False)
+    (inner, *borders), *_ = run(looked_at, 2, True, timeout=5, checked=False)
     assert inner == (Box.of((1, 3), (1, 7)), (4, 8), 0)
     assert {received for *_, received in borders} == {1}
     places = sum(box.size for box, *_ in (inner, *borders))
     assert places == 32  # every answer of the rank once
     assert [shape for _, shape, _ in borders] == [(4, 3), (4, 3), (3, 10), (3, 10)]
+
+
+def test_all_is_computed_at_once_where_nothing_is_to_be_hidden():
+    (all_of_it,), *_ = run(looked_at, 2, False, timeout=5, checked=False)
+    assert all_of_it == (Box.of((0, 4), (0, 8)), (6, 10), 1)
+
+
+def hidden(comm):
+    return worth_hiding(part(comm, torch.zeros(4, 2, device=comm.device), (comm.size, 1)))
+
+
+def test_what_crosses_a_cable_or_goes_beside_a_device_is_worth_hiding():
+    assert run(hidden, 2) == [False] * 2
+    assert run(hidden, 2, on=simulated(one_switch(2, FREE, NDR))) == [True] * 2
+    assert run(hidden, 1, on=simulated(one_switch(1, FREE, NDR), device="meta")) == [True]
 
 
 def no_border(comm):

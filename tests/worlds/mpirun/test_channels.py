@@ -47,3 +47,25 @@ def one_channel(comm):
 
 def test_a_message_for_which_a_place_was_offered_before():
     assert run(one_channel, 2, on=mpi()) == [5, (5, b"hello")]
+
+
+def messages_for_nobody(comm):
+    """One in pieces, one too long to be sent before it is received, and one that was expected."""
+    from mpi4py import MPI
+
+    from course.worlds.mpirun.channels import MpiChannel, MpiPoller
+
+    world = MPI.COMM_WORLD.Dup()
+    channels = [MpiChannel(world, peer) for peer in range(comm.size) if peer != comm.rank]
+    for channel in channels[: comm.rank]:
+        with pytest.raises(BlockingIOError):
+            channel.recv_into(memoryview(bytearray(5)))
+    comm.barrier()
+    for channel in channels:
+        channel.sends = [channel._post(world.Isend, data) for data in (b"hello", bytes(3_000_000))]
+    MpiPoller(channels).close()
+    return world.Iprobe(), [channel.ended for channel in channels]
+
+
+def test_what_came_for_nobody_is_taken_before_mpi_ends():
+    assert run(messages_for_nobody, 3, on=mpi()) == [(False, [True, True])] * 3

@@ -287,10 +287,11 @@ def sees(comm):
 
 
 def test_what_listens_is_found():
+    before = listening()
     with socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX) as unix:
         unix.bind("\0course-test")
         unix.listen()
-        assert len(listening()) == 2
+        assert len(listening()) == len(before) + 2
 
 
 def test_no_rank_has_an_open_port_and_neither_has_the_launcher():
@@ -354,6 +355,7 @@ ENDING = """
         if how != "well":
             comm.recv(torch.ones(1), 0 if comm.rank else 1)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a shell
     run(end, 3, HOW, os.getpid(), on=mpi())
 """
 IN_PRIVATE = 'mount -t tmpfs none /dev/shm && "$@"; code=$?; ls -A /dev/shm "$TMPDIR"; exit $code'
@@ -418,3 +420,20 @@ def test_an_exception_on_one_rank_ends_the_job_and_names_it(tmp_path):
     done = by_hand(tmp_path, "fail")
     assert done.returncode != 0
     assert re.search("rank 2 failed:\nTraceback(.|\n)*LookupError: nothing there", done.stderr)
+
+
+def waits_for_ever(comm, folder):
+    Path(folder, str(os.getpid())).touch()
+    comm.recv(torch.zeros(1), 1 - comm.rank)
+
+
+def test_an_interrupt_while_a_run_is_stopped_leaves_no_rank(tmp_path, monkeypatch):
+    def interrupted(process):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world, "unlink_shared_memory", interrupted)
+    with pytest.raises(KeyboardInterrupt) as held:  # which holds all that was there
+        run(waits_for_ever, 2, tmp_path, on=mpi(), timeout=None, limit=0.5)
+    ranks = [int(file.name) for file in tmp_path.iterdir()]
+    assert len(ranks) == 2 and held.tb
+    assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]

@@ -72,3 +72,13 @@ def test_random_schedules_and_cancellations_against_a_sorted_list():
                 expected.append((time_s, number, event))
         run(queue)
         assert seen == [(time_s, event) for time_s, _, event in sorted(expected)]
+
+
+def test_what_has_happened_is_counted():
+    queue, seen = EventQueue(), []
+    events = [Event(queue, seen) for _ in range(4)]
+    for time, event in zip((1.0, 1.0, 2.0, 3.0), events):
+        queue.schedule(time, event)
+    queue.cancel(3.0, events[-1])
+    run(queue)
+    assert queue.happened == len(seen) == 3

@@ -15,6 +15,8 @@ from tests.worlds.simulator.clusters import switched
 class Charges(list):
     """What a counter asks of its simulation: to charge, and to switch generators."""
 
+    switched = False
+
     def charge(self, *operation):
         self.append(operation)
 
@@ -23,7 +25,7 @@ class Charges(list):
         return self
 
     def switch(self):
-        pass
+        self.switched = True
 
 
 def counted(call):
@@ -59,6 +61,7 @@ def test_a_product_that_is_added_in_place_costs_what_it_costs_elsewhere(device):
         (lambda x: x.max(dim=0), [("max", 0, 48 + 16 + 32)]),
         (lambda x: x.split(2), []),
         (lambda x: x.normal_(), [("normal_", 0, 48)]),
+        (lambda x: x.uniform_(), [("uniform_", 0, 48)]),
     ],
 )
 def test_bytes_are_those_that_are_read_and_written(call, charge):
@@ -103,6 +106,7 @@ IN_PLACE = [
     lambda x, y: x.add_(y), lambda x, y: x.mul_(2), lambda x, y: x.add_(y, alpha=2),
     lambda x, y: x.copy_(y), lambda x, y: x.relu_(), lambda x, y: x.add_(y[0]),
     lambda x, y: torch.minimum(x, y, out=x), lambda x, y: x.addcmul_(y, y), lambda x, y: x.t_(),
+    lambda x, y: x.uniform_(),
 ]  # fmt: skip
 
 
@@ -115,6 +119,15 @@ def test_in_place_on_meta_has_the_shape_it_has_with_memory(number):
         assert out is x
         shapes.append((out.shape, out.stride(), out.dtype, out._version > 0))
     assert shapes[0] == shapes[1]
+
+
+def test_what_is_drawn_without_memory_asks_no_rank_s_generator():
+    found = Charges()
+    with OpCounter(found):
+        torch.empty(3, device="meta").uniform_()
+        assert not found.switched
+        torch.empty(3, device="cpu").uniform_()
+        assert found.switched
 
 
 def test_in_place_on_meta_refuses_what_it_refuses_with_memory():

@@ -84,6 +84,13 @@ def all_to_rank_0(comm):
         comm.recv(hundred(), src)
 
 
+def test_a_run_tells_how_many_events_it_came_by():
+    """A relay of two messages: each begins to flow and arrives; and three ranks end."""
+    report = reported(relay, 3)
+    assert report.events == 2 * 2 + 3
+    assert report.events_per_s * report.real_s == pytest.approx(report.events)
+
+
 def test_the_link_that_all_share_is_to_blame():
     report = reported(all_to_rank_0, 5, checked=False)
     assert report.seconds == pytest.approx(1 + 1 + 4)

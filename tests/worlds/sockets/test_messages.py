@@ -15,7 +15,6 @@ from course.worlds.sockets.messages import (
     Kind,
     Receive,
     Request,
-    RollCall,
     Send,
 )
 
@@ -88,16 +87,6 @@ def test_a_receive_needs_all_it_names_or_one_of_them():
     one, any_of = Receive((2,), ENVELOPE, memory()), Receive((0, 2), ENVELOPE, memory())
     assert (one.any_of, any_of.any_of) == (False, True)
     assert not one.done and one.error is None and one.source is None and one.unload is None
-
-
-def test_a_roll_call_needs_who_has_not_spoken():
-    said = {7: "who is not asked"}
-    roll_call = RollCall(said, {1, 2})
-    assert roll_call.needs == {1, 2} and not roll_call.done
-    said[1] = "here"
-    assert roll_call.needs == {2} and not roll_call.done  # as many as are asked, but not they
-    said[2] = "here"
-    assert roll_call.needs == set() and roll_call.done
 
 
 def test_to_wait_is_to_poll_for_a_while():

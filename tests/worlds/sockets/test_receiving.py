@@ -240,7 +240,7 @@ def test_a_message_without_a_place_is_given_back_when_its_sender_asks(end):
 
 def test_what_a_rank_says_of_a_call_is_heard(end):
     end.comes(Kind.ROLL_CALL, 0, "barrier #3\nä".encode(), group=2**63, call=3)
-    assert end.heard == [(PEER, (2**63, 3), "barrier #3\nä")]
+    assert end.heard == [(PEER, (2**63, 3), "barrier #3\nä", 0)]
 
 
 def test_a_call_that_was_revoked_takes_and_leaves_nothing(end):

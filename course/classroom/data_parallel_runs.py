@@ -1,0 +1,73 @@
+"""Runs of data-parallel training with the digits, to be compared with one process.
+
+A `way` is a function of (comm, net) that gives the network to be called and the function that makes
+its gradients, after backward, those of all ranks.  Ranks get their images, and load nothing.
+"""
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from course.classroom.comparison import largest_difference
+from course.classroom.steps import second_step, simulated_steps
+from course.collectives import all_reduce
+from course.learning.training.digits import batches, digit_net
+
+BATCH, DEEP = 64, [64, *[32] * 10, 10]
+
+
+def weights_by(comm, train, images, way, steps=20, seeds=(0, 0, 0, 0)):
+    """This rank's weights after some steps of `train(net, optimizer, parts, average)`."""
+    net, average = way(comm, digit_net(seeds[comm.rank]).double())
+    parts = batches(images, BATCH, steps, 0, comm.rank, comm.size)
+    return train(net, torch.optim.SGD(net.parameters(), lr=0.5), parts, average)
+
+
+def farthest(mine, others) -> float:
+    """The largest distance between a number of `mine` and the same one of any of the `others`."""
+    return largest_difference((mine, other) for other in others)
+
+
+def price(way, images, cluster):
+    """The step of a deep net that rank 0 of 4 finds on `cluster`, with `images` (x, y) on each."""
+    return simulated_steps(4, _deep_step, images, way, cluster=cluster)[0]
+
+
+def _deep_step(comm, images, way):
+    net, average = way(comm, digit_net(0, DEEP).to(comm.device))
+    x, y = (part.to(comm.device) for part in images)
+
+    def step():
+        cross_entropy(net(x), y).backward()
+        average()
+
+    return second_step(comm, step)
+
+
+def on_shards(comm, program, images, clip=lambda comm, shard: None, steps=30):
+    """What program(comm, net, parts, clip=clip) gives, weights and this rank's state: the weights,
+    bytes of the state, and bytes that this rank sends a step."""
+    deal, before = batches(images, BATCH, steps, 0, comm.rank, comm.size), comm.meter.sent_bytes
+    weights, state = program(comm, digit_net(0).double(), deal, clip=clip)
+    state_bytes = sum(each.nbytes for each in state.values() if each.dim())
+    return weights, state_bytes, (comm.meter.sent_bytes - before) // steps
+
+
+def serial_adam(train, images, clip=lambda parameters: None, steps=30):
+    """The weights after the same steps in one process; `clip(parameters)` is called before each."""
+    net = digit_net(0).double()
+    adam, parts = torch.optim.Adam(net.parameters(), lr=0.01), batches(images, BATCH, steps, 0)
+    return train(net, adam, parts, lambda: clip(net.parameters()))
+
+
+def errors_of_bf16(comm, mean_in_bf16):
+    """Relative errors of the mean if bf16 adds and by `mean_in_bf16`, and bytes sent by each."""
+    chance = torch.Generator().manual_seed(comm.rank)
+    exact = 1 + 0.1 * torch.randn(1024, generator=chance, dtype=torch.float64)
+    bf16_adds, float32_adds = exact.bfloat16(), exact.float()
+    all_reduce(comm, exact, "mean")
+    marks = [comm.meter.sent_bytes]
+    for reduce, x in ((all_reduce, bf16_adds), (mean_in_bf16, float32_adds)):
+        reduce(comm, x, "mean")
+        marks.append(comm.meter.sent_bytes)
+    off = [((x - exact).norm() / exact.norm()).item() for x in (bf16_adds, float32_adds)]
+    return off, (marks[1] - marks[0], marks[2] - marks[1])

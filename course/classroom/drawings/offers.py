@@ -1,0 +1,37 @@
+"""Draw plans by what they take: money against days, and the corner that a budget leaves."""
+
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from course.classroom.figures import COLOURS, named, panels
+
+MARKERS = "osD^v"
+
+
+def draw(candidates, budget, title, *, unit, axes=None):
+    """A dot for each of `candidates` (a plan and its estimate), by kind of server; grey is what
+    keeps the days and the money of `budget`, and a dot is hollow where the power is too much.
+    Returns the axes."""
+    axes = axes or panels(1, width=7.4, height=4.2)[0]
+    corner = {"facecolor": "0.9", "edgecolor": "0.4", "linestyle": (0, (5, 2)), "zorder": 0}
+    axes.add_patch(
+        Rectangle((0, 0), budget.days, budget.money, label="within the budget", **corner)
+    )
+    for number, kind in enumerate(dict.fromkeys(c.plan.node.name for c in candidates)):
+        told = [c.estimate for c in candidates if c.plan.node.name == kind]
+        looks = {"marker": MARKERS[number], "color": COLOURS[number], "s": 26}
+        fits = [each for each in told if each.watts <= budget.watts]
+        over = [each for each in told if each.watts > budget.watts]
+        for group, fill in ((fits, {}), (over, {"facecolors": "none"})):
+            label = kind if fill == {} else f"{kind}, too much power"
+            if group:
+                points = [each.days for each in group], [each.money for each in group]
+                axes.scatter(*points, label=label, **looks, **fill)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):  # 20,000, and no power of ten
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    return named(axes, title, "days", f"money ({unit})")

@@ -1,0 +1,32 @@
+"""Draw the rounds of one weird trick: when a rank computes, and what travels beside it."""
+
+from course import worlds
+from course.classroom import timeline
+from course.classroom.trick_runs import round_moments
+from course.comm import Trace
+
+
+def lanes(network, scheme, cluster, ranks=4) -> dict:
+    """What rank 0 of an imagined cluster computes in the rounds of a `scheme`, and what travels
+    beside, as two lanes in ms; the dense layers are the second part of `network()`."""
+    trace, world = Trace(), worlds.simulated(cluster, device="meta")
+    where = {"on": world, "trace": trace, "checked": False}
+    moments = worlds.run(round_moments, ranks, network, scheme, **where)[0]
+    spans = [(1e3 * a, 1e3 * b) for a, b in zip(moments[::2], moments[1::2], strict=True)]
+    computed = [timeline.Piece("a round", *span, str(n)) for n, span in enumerate(spans, 1)]
+    beside = timeline.calls_beside(trace, 0, "on the way", unit_s=1e-3)
+    return {
+        f"({scheme}) computes": computed,
+        f"({scheme}) network": [piece._replace(text="") for piece in beside],
+    }
+
+
+def draw(by_scheme, title):
+    """The lanes of several schemes {scheme: `lanes`}, one below the other; returns the axes."""
+    rows = {name: lane for each in by_scheme.values() for name, lane in each.items()}
+    return timeline.lanes(rows, title, "time (ms)")
+
+
+def end_ms(rows) -> float:
+    """When the last piece of `lanes` is done."""
+    return max(piece.end for lane in rows.values() for piece in lane)

@@ -1,0 +1,165 @@
+"""A plan as it runs: the real parallel programs, on real ranks or on imagined ones."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from course.cluster.planning.transformer import TransformerBlock
+from course.collectives import all_gather, all_reduce, reduce_scatter
+from course.learning.training.letters import letter_loss
+from course.parallel.array.layout import even_cuts
+from course.parallel.hybrid import Grid
+from course.parallel.pipeline import Pipeline
+from course.parallel.tensor import ColumnLinear, HeadAttention, RowLinear, tensor_parallel
+from course.worlds import processes, run, simulated
+
+ALGORITHM = "halving_doubling"  # along the tensor axis: the bytes of a ring, in fewer messages
+
+
+class PlannedTraining:
+    """This rank's part of a plan's training: its stage, cut over its tensor group, in `dtype`; a
+    gradient that is the mean over the data axis; Adam.
+
+    All ranks of a data group read other rows, all others of the same ones: `share` cuts a batch.
+    Cost of a step: `traffic` in `prediction.py`.  Raises ValueError where the plan has other ranks.
+    """
+
+    def __init__(self, comm, plan, dtype=torch.bfloat16):
+        self.plan, self.grid = plan, Grid(comm, **plan.axes)
+        number = self.grid.coordinates["pipeline"]
+        with torch.device(comm.device):
+            stage = plan.network.stages(plan.pipeline)[number].to(dtype)
+        self.stage = cut_stage(stage, self.grid["tensor"])
+        self.pipeline = Pipeline({number: self.stage}, self.grid["pipeline"], plan.schedule,
+                                 letter_loss)  # fmt: skip
+        parameters = list(self.stage.parameters())
+        self.update = DataUpdate(self.grid["data"], parameters, plan.sharded)
+
+    def share(self, batch):
+        """This rank's rows of a batch [rows, ...]."""
+        return batch.tensor_split(self.plan.data)[self.grid.coordinates["data"]]
+
+    def step(self, letters, following):
+        """Train on one batch [rows, length]; the loss of this rank's rows on the last stage, else
+        None."""
+        self.stage.zero_grad()
+        loss = self.pipeline.step(self.share(letters), target=self.share(following))
+        self.update.step()
+        return loss
+
+
+def cut_stage(stage, comm):
+    """The blocks of a stage cut over a tensor group, in place; what rests is divided, too."""
+    how = {}
+    for name, part in stage.named_children():
+        if isinstance(part, TransformerBlock):
+            part.rest_flops /= comm.size
+            how |= {f"{name}.attention": _by_heads, f"{name}.up": _column, f"{name}.down": _row}
+    return tensor_parallel(stage, comm, how)
+
+
+def _by_heads(comm, layer):
+    return HeadAttention(comm, layer.qkv, layer.out, layer.heads, causal=True, algorithm=ALGORITHM)
+
+
+def _column(comm, layer):
+    return ColumnLinear(comm, layer, algorithm=ALGORITHM)
+
+
+def _row(comm, layer):
+    return RowLinear(comm, layer, algorithm=ALGORITHM)
+
+
+class DataUpdate:
+    """Sums gradients over the ranks of `comm` and lets Adam change the weights; if `sharded`, each
+    rank has the state of its part alone.  Weights of half types have float32 masters.
+
+    Cost of a step: an all-reduce of the gradient; or a reduce-scatter of it, and an all-gather of
+    the weights.
+    """
+
+    def __init__(self, comm, parameters, sharded, lr=1e-3):
+        self.comm, self.parameters, self.sharded = comm, parameters, sharded
+        flat = torch.cat([p.detach().flatten() for p in parameters])
+        self.cuts = even_cuts(len(flat), comm.size if sharded else 1)
+        mine = self._parts(flat)[comm.rank if sharded else 0]
+        masters = mine.float() if mine.dtype.itemsize < 4 else mine.clone()
+        self.own = nn.Parameter(masters)
+        self.adam = torch.optim.Adam([self.own], lr=lr)
+
+    def step(self):
+        """From the gradients of this rank's rows to new weights."""
+        gradient = torch.cat([p.grad.flatten() for p in self.parameters])
+        gradient /= self.comm.size
+        self.own.grad = self._summed(gradient).to(self.own.dtype)
+        self.adam.step()
+        self._publish(self.own.detach().to(gradient.dtype))
+
+    def _summed(self, gradient):
+        if not self.sharded:
+            all_reduce(self.comm, gradient, algorithm="ring", segment_bytes=gradient.nbytes)
+            return gradient
+        mine = torch.empty_like(self._parts(gradient)[self.comm.rank])
+        reduce_scatter(self.comm, mine, self._parts(gradient))
+        return mine
+
+    def _publish(self, mine):
+        """This rank's part of the weights, and those of the others, into the network."""
+        flat = mine
+        if self.sharded:
+            flat = mine.new_empty(self.cuts[-1])
+            all_gather(self.comm, self._parts(flat), mine)
+        with torch.no_grad():
+            for p, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters])):
+                p.copy_(part.view(p.shape))
+
+    def _parts(self, flat) -> list:
+        return [flat[start:stop] for start, stop in zip(self.cuts, self.cuts[1:])]
+
+
+class Step(NamedTuple):
+    """One step of a plan: its seconds, bytes that each rank sent, and how it was found; `report`
+    of the imagined cluster, in which the step began at `start_s`."""
+
+    seconds: float
+    sent_bytes: list
+    source: str
+    report: object = None
+    start_s: float = 0.0
+
+
+def simulated_step(plan, achieved: float = 1.0) -> Step:
+    """A step of the real program on the plan's imagined cluster, on shapes alone, in bf16 (float32
+    where layers rest)."""
+    world = simulated(plan.node.cluster(plan.nodes, achieved), device="meta")
+    said = run(timed, plan.ranks, plan, 1, on=world, checked=False, timeout=None)
+    (start, *_), ends = zip(*((before, after) for [(before, after)], _ in said))
+    return Step(max(ends) - start, [sent for _, sent in said], "simulated", world.report, start)
+
+
+def measured_step(plan, turns: int = 3, world=None) -> Step:
+    """The fastest of some steps on real ranks, after one to warm up; of resting layers, the
+    arithmetic needs no core."""
+    world = world or processes(oversubscribe=True)
+    said = run(timed, plan.ranks, plan, turns, True, on=world, checked=False, timeout=120)
+    spans, sent = zip(*said)
+    seconds = [max(b for _, b in turn) - min(a for a, _ in turn) for turn in zip(*spans)]
+    return Step(min(seconds), [nbytes // turns for nbytes in sent], "measured")
+
+
+def timed(comm, plan, turns, warm=False):
+    """([when each of this rank's steps began and ended], bytes sent in all of them)."""
+    training = PlannedTraining(comm, plan, torch.float32 if plan.network.rest_flops
+                               else torch.bfloat16)  # fmt: skip
+    with torch.device(comm.device):
+        letters = torch.zeros(plan.rows, plan.network.length, dtype=torch.long)
+    if warm:
+        training.step(letters, letters)
+    comm.barrier()
+    sent, spans = comm.meter.sent_bytes, []
+    for _ in range(turns):
+        before = comm.clock()
+        training.step(letters, letters)
+        spans.append((before, comm.clock()))
+    return spans, comm.meter.sent_bytes - sent

@@ -1,0 +1,33 @@
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from course.classroom.drawings import offers
+from course.cluster.planning import DGX_A100, DGX_H100, Assumptions, Budget, Transformer, search
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+def test_every_candidate_is_a_dot_of_its_kind():
+    assumed = Assumptions(0.5, 1e10, {"A100": 1.0, "H100": 3.0})
+    found = search(Transformer(8192, 64, 4, 512), {DGX_A100: (1, 2), DGX_H100: (1,)}, assumed, 64)
+    axes = offers.draw(found, Budget(100.0, 12_000, 3.0), "The answer", unit="coins")
+    dots = {each.get_label(): each.get_offsets().tolist() for each in axes.collections}
+    small = [[c.estimate.days, c.estimate.money] for c in found
+             if c.plan.node.name == "A100" and c.plan.nodes == 1]  # fmt: skip
+    assert [x for dot in dots["A100"] for x in dot] == pytest.approx(
+        [x for dot in small for x in dot]
+    )
+    assert sum(map(len, dots.values())) == len(found)
+    assert set(dots) == {"A100", "A100, too much power", "H100"}
+    assert (axes.patches[0].get_width(), axes.patches[0].get_height()) == (3.0, 100.0)
+    axes.set(xlim=(1, 600), ylim=(1_000, 60_000))
+    axes.figure.canvas.draw()
+    told = {label.get_text() for label in axes.get_xticklabels() + axes.get_yticklabels()}
+    assert {"2", "50", "500", "20,000"} <= told and not any("$" in text for text in told)
+    assert axes.get_title(loc="left") == "The answer" and axes.get_ylabel() == "money (coins)"

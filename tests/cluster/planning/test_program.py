@@ -1,0 +1,75 @@
+"""The program of a plan: equal to one process, and of the cost that formulas say."""
+
+import pytest
+import torch
+
+from course.cluster.planning import (
+    DGX_A100,
+    RESTING,
+    Plan,
+    PlannedTraining,
+    Transformer,
+    measured_step,
+    simulated_step,
+    traffic,
+)
+from course.parallel.tensor import whole_state_dict
+from course.worlds import processes, run
+
+SIZES = Transformer(16, 4, 3, 8, symbols=11)
+LETTERS = torch.randint(11, (12, 9), generator=torch.Generator().manual_seed(0))
+
+
+def train(comm, plan, steps):
+    training = PlannedTraining(comm, plan, torch.float64)
+    for _ in range(steps):
+        training.step(LETTERS[:, :-1], LETTERS[:, 1:])
+    return list(whole_state_dict(training.stage).values())
+
+
+def plan_of(data, pipeline, tensor, sharded=False, micro_batches=None):
+    kind = RESTING._replace(cards=data * pipeline * tensor)
+    many = micro_batches or (3 if data == 4 else 2)
+    return Plan(SIZES, kind, 1, data, pipeline, tensor, 12, many, sharded)
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return run(train, 1, plan_of(1, 1, 1, micro_batches=1), 3)[0]
+
+
+@pytest.mark.parametrize("axes", [(2, 1, 1, True), (3, 1, 1, True), (1, 1, 2), (1, 3, 1),
+                                  (2, 1, 2), (2, 2, 1, True), (2, 2, 2, True)])  # fmt: skip
+def test_every_plan_is_one_process(axes, serial):
+    plan = plan_of(*axes)
+    states = run(train, plan.ranks, plan, 3, on=processes(oversubscribe=True))
+    whole = [x for stage in range(plan.pipeline) for x in states[stage * plan.tensor]]
+    assert len(whole) == len(serial)
+    for mine, theirs in zip(whole, serial):
+        assert (mine - theirs).abs().max() < 1e-12
+    copies = states[plan.pipeline * plan.tensor :: plan.pipeline * plan.tensor]
+    assert all(torch.equal(a, b) for copy in copies for a, b in zip(states[0], copy))
+
+
+@pytest.mark.parametrize("axes", [(4, 1, 1, True), (2, 2, 2), (1, 3, 2), (4, 1, 2, True)])
+def test_bytes_are_those_of_the_formula(axes):
+    plan = plan_of(*axes)
+    sent = simulated_step(plan).sent_bytes
+    for rank, nbytes in enumerate(sent):
+        stage = rank // plan.tensor % plan.pipeline
+        assert nbytes == pytest.approx(sum(traffic(plan, stage).values()), rel=0.05)
+
+
+def test_a_step_on_real_ranks_rests_as_long_as_foretold():
+    sizes = SIZES._replace(rest_flops=2e8)
+    plan = Plan(sizes, RESTING, 2, 2, 1, 2, 8, 2)
+    foretold, real = simulated_step(plan), measured_step(plan, turns=1)
+    assert real.seconds > 0.95 * foretold.seconds > 0.9 * 3 * 3 * 64 * 2e8 / 4 / 1e12
+    assert real.sent_bytes == foretold.sent_bytes
+    assert (foretold.source, real.source) == ("simulated", "measured")
+
+
+def test_less_achieved_takes_longer():
+    plan = Plan(Transformer(1024, 16, 2, 256), DGX_A100, 1, data=8, rows=64)
+    fast, slow = (simulated_step(plan, share).seconds for share in (1.0, 0.25))
+    assert fast < slow < 4 * fast

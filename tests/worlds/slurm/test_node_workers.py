@@ -1,0 +1,104 @@
+"""What is heard of ranks on several nodes, and of nodes that are lost."""
+
+import re
+import socket
+import time
+
+import pytest
+import torch
+
+from course.comm import Trace
+from course.worlds import RankError, RunTimeout, run, slurm
+from tests.worlds.slurm.programs import (
+    PATIENCE_S,
+    after,
+    agents,
+    begins,
+    host_of,
+    kept,
+    python,
+    release,
+    summed,
+    time_is_over,
+    until,
+)
+
+pytestmark = pytest.mark.usefixtures("at_box")
+
+
+def lopsided(comm):
+    if comm.rank == 2:
+        return {}["of rank 2"]
+    return comm.recv(torch.empty(1), 2)
+
+
+def test_the_first_cause_is_told_with_its_rank_and_node():
+    with pytest.raises(RankError) as caught:
+        run(lopsided, 4, on=slurm(nodes=2))
+    assert str(caught.value).startswith("rank 2 on n2 failed: KeyError: 'of rank 2'")
+    assert re.search("rank 0 on n1(: PeerLost| was still running)", str(caught.value))
+    assert caught.value.rank == 2 and isinstance(caught.value.exception, KeyError)
+
+
+def waits(comm):
+    comm.recv(torch.empty(1), 1 - comm.rank) if comm.rank < 2 else time.sleep(1000)
+
+
+def test_ranks_of_two_nodes_that_wait_for_one_another_are_named():
+    with pytest.raises(RunTimeout, match="rank 3 on n2 was still running, in waits"):
+        run(waits, 4, on=slurm(nodes=2), timeout=None, limit=1.0)
+
+
+def test_events_of_all_nodes_are_in_one_time():
+    trace = Trace()
+    began = time.perf_counter()
+    run(summed, 4, on=slurm(nodes=4), trace=trace)
+    assert set(trace.clocks) == {"n1", "n2", "n3", "n4"}
+    for ahead, day, error in trace.clocks.values():
+        assert abs(ahead) <= error + 1e-3 and abs(day) <= error + 1e-2  # one machine, one clock
+    assert all(began < event.start <= event.end for event in trace.events)
+    error = 2 * max(error for *_, error in trace.clocks.values())
+    assert all(message.start <= message.end + error for message in trace.messages)
+
+
+def its_agent_is_killed(box):
+    next(p for p in agents() if host_of(p) == "n2").kill()
+
+
+def its_line_is_cut(box):
+    """Of which srun knows nothing: the end of a run waited for that of srun."""
+    kept().agents[1].socket.shutdown(socket.SHUT_RDWR)
+
+
+LOSSES = {
+    its_agent_is_killed: "rank 1 on n2 failed: PeerLost: node n2 was lost",
+    its_line_is_cut: "rank 1 on n2 failed: PeerLost: node n2 was lost, with all that ran there",
+    time_is_over: "PeerLost: node n. was lost.*Slurm says: .*TIME LIMIT.*slurm\\(time=",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_why_a_node_was_lost_is_told_and_the_next_run_has_fresh_ones(box, begun, loss):
+    run(summed, 2, on=slurm(nodes=2))
+    with after(begun, lambda: loss(box)), pytest.raises(RankError, match=LOSSES[loss]):
+        run(begins, 2, on=slurm(nodes=2), timeout=None, limit=PATIENCE_S)
+    assert run(summed, 2, on=slurm(nodes=2))[1][3] == 1.0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nodes_that_are_lost_between_two_runs_are_asked_for_anew(box, loss):
+    run(summed, 2, on=slurm(nodes=2))
+    before = kept()
+    loss(box)
+    assert until(lambda: before.agents[1].gone)
+    assert run(summed, 2, on=slurm(nodes=2))[1][3] == 1.0
+    assert kept() is not before
+
+
+def test_a_job_that_is_cancelled_is_told(box, begun):
+    release()
+    program = python("run(sleeps, 2, on=slurm(nodes=2), timeout=None)")
+    assert until(begun)
+    box.ask("scancel", "--user=root")
+    _, errors = program.communicate(timeout=PATIENCE_S)
+    assert re.search("RankError: rank . on n. failed: PeerLost: node n. was lost", errors)
