@@ -7,6 +7,7 @@ ranks of a run did and when. A title is the answer in words; each axis is named 
 """
 
 import textwrap
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -79,13 +80,13 @@ def histograms(samples, title, x, *, bins=60, log="", axes=None):
 
 
 def bars(values, title, x, *, marks=None, axes=None):
-    """One bar for each of `values` {label: number or (number, low, high)}, `marks` {label: x} as
+    """One bar for each of `values` {label: number or [number, low, high]}, `marks` {label: x} as
     upright lines; the number stands at the bar's end.  Returns the axes.
     """
     axes = axes or panels(1, height=1.2 + 0.34 * len(values))[0]
     marked = iter(COLOURS[1:])
     for row, value in enumerate(values.values()):
-        middle, low, high = value if isinstance(value, tuple) else (value,) * 3
+        middle, low, high = value if isinstance(value, Sequence) else (value,) * 3
         axes.barh(row, middle, 0.62, color=COLOURS[4])
         axes.plot([low, high], [row, row], color="0.2", linewidth=1.5)
         number = axes.text(max(middle, high), row, f" {middle:.3g}", va="center", fontsize=9)

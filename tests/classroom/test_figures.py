@@ -156,9 +156,10 @@ def test_histograms_share_their_bins_and_count_shares():
 
 
 def test_bars_end_at_their_numbers_with_their_spread():
-    axes = figures.bars({"one": 2.0, "other": (3.0, 2.5, 4.0)}, "two", "x", marks={"guess": 1.0})
-    assert [bar.get_width() for bar in axes.patches] == [2.0, 3.0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "other"]
+    values = {"one": 2.0, "other": (3.0, 2.5, 4.0), "of a file": [1.0, 0.5, 1.5]}
+    axes = figures.bars(values, "three", "x", marks={"guess": 1.0})
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 3.0, 1.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(values)
     spread = [list(line.get_xdata()) for line in axes.lines]
-    assert spread == [[2.0, 2.0], [2.5, 4.0], [1.0, 1.0]]
-    assert [text.get_text().strip() for text in axes.texts] == ["2", "3"]
+    assert spread == [[2.0, 2.0], [2.5, 4.0], [0.5, 1.5], [1.0, 1.0]]
+    assert [text.get_text().strip() for text in axes.texts] == ["2", "3", "1"]
