@@ -37,7 +37,7 @@ def at_once_s(graph, messages, placement=None) -> float:
 
 
 def ring_all_reduce_s(graph, placement, nbytes: float) -> float:
-    """2(p-1) alpha + 2n(p-1)/p beta: 2(p-1) steps, each as long as it takes until every rank's n/p
+    """2(p-1) alpha + 2N(p-1)/p beta: 2(p-1) steps, each as long as it takes until every rank's N/p
     bytes have reached the next rank.
 
     Exact where all steps of all ranks take equally long.  Elsewhere chunks overtake one another;

@@ -19,7 +19,7 @@ from course.comm.tensors import describe, required, writable
 def broadcast(comm, x, root: int = 0):
     """Copy `x` [any shape] of rank `root` to all ranks, in place, down a binomial tree.
 
-    Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
+    Cost: ceil(lg p) steps of N bytes; p - 1 messages in all.
     """
     root = _check_root(comm, root)
     required(x, "what is broadcast", comm.rank)
@@ -31,7 +31,7 @@ def reduce(comm, x, op="sum", root: int = 0):
     """Combine `x` [any shape] of all ranks into rank `root`'s, up a binomial tree; the others keep
     theirs.
 
-    Cost: ceil(lg p) steps of n bytes; p - 1 messages in all.
+    Cost: ceil(lg p) steps of N bytes; p - 1 messages in all.
     """
     root = _check_root(comm, root)
     reduction = Reduction.of(op, required(x, "what is reduced", comm.rank).dtype)
@@ -64,7 +64,7 @@ def scatter(comm, out, parts=None, root: int = 0):
 def gather(comm, x, outs=None, root: int = 0):
     """Collect `x` of every rank in `root`'s `outs` [a tensor a rank, shaped as that rank's x].
 
-    Cost: p - 1 steps; every rank but `root` sends its n bytes.
+    Cost: p - 1 steps; every rank but `root` sends its N bytes.
     """
     root = _check_root(comm, root)
     with comm.collective("gather", root=root):

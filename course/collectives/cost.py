@@ -1,6 +1,6 @@
 """What each collective should cost, by formula: steps, bytes and messages a rank, seconds.
 
-The model: a message of n bytes takes alpha + n beta seconds, combining n bytes n gamma; a rank
+The model: a message of N bytes takes alpha + N beta seconds, combining N bytes N gamma; a rank
 sends one message and receives one at a time.  p ranks; lg is the logarithm to base 2.  What each
 rank sends is counted in the plans that run; the longest way through them is a formula.
 
@@ -71,14 +71,14 @@ def levels(p: int) -> int:
 
 
 def broadcast(p: int, nbytes: int, root: int = 0) -> Cost:
-    """ceil(lg p)(alpha + n beta), down a binomial tree."""
+    """ceil(lg p)(alpha + N beta), down a binomial tree."""
     tree = binomial_tree(p, root)
     down = sent(p, ((src, nbytes) for pairs in tree for src, _ in pairs))
     return Cost(len(tree), *down, len(tree) * nbytes)
 
 
 def reduce(p: int, nbytes: int, root: int = 0) -> Cost:
-    """ceil(lg p)(alpha + n beta + n gamma), up a binomial tree.
+    """ceil(lg p)(alpha + N beta + N gamma), up a binomial tree.
 
     At p != 2^k one alpha less, since a rank without children need not wait for its turn; at
     p = 2^k + 1 the tree is even faster than that if messages are long.
@@ -90,28 +90,28 @@ def reduce(p: int, nbytes: int, root: int = 0) -> Cost:
 
 
 def scatter(part_bytes: list, root: int = 0) -> Cost:
-    """alpha + (n - root's part) beta, as all parts leave at once.  Literature: (p-1) alpha."""
+    """alpha + (N - root's part) beta, as all parts leave at once.  Literature: (p-1) alpha."""
     p = len(part_bytes)
     down = sent(p, ((root, part_bytes[dst]) for [(_, dst)] in flat_tree(p, root)))
     return Cost(p - 1, *down, sum(down[0]), overlapped_alphas=max(0, p - 2))
 
 
 def gather(part_bytes: list, root: int = 0) -> Cost:
-    """alpha + (n - root's part) beta, as all parts come at once.  Literature: (p-1) alpha."""
+    """alpha + (N - root's part) beta, as all parts come at once.  Literature: (p-1) alpha."""
     p = len(part_bytes)
     up = sent(p, ((src, part_bytes[src]) for [(_, src)] in flat_tree(p, root)))
     return Cost(p - 1, *up, sum(up[0]), overlapped_alphas=max(0, p - 2))
 
 
 def all_gather(part_bytes: list) -> Cost:
-    """(p-1) alpha + n(p-1)/p beta for equal parts, round the ring."""
+    """(p-1) alpha + N(p-1)/p beta for equal parts, round the ring."""
     p = len(part_bytes)
     passed = sent(p, ((r, part_bytes[s.send]) for r in range(p) for s in all_gather_steps(p, r)))
     return Cost(p - 1, *passed, (p - 1) * max(part_bytes))
 
 
 def reduce_scatter(part_bytes: list) -> Cost:
-    """(p-1) alpha + n(p-1)/p (beta + gamma) for equal parts, round the ring."""
+    """(p-1) alpha + N(p-1)/p (beta + gamma) for equal parts, round the ring."""
     p = len(part_bytes)
     added = sent(p, ((r, part_bytes[s.send]) for r in range(p) for s in reduce_scatter_steps(p, r)))
     path = (p - 1) * max(part_bytes)
@@ -119,7 +119,7 @@ def reduce_scatter(part_bytes: list) -> Cost:
 
 
 def all_to_all(part_bytes: list) -> Cost:
-    """(p-1)(alpha + n/p beta) for equal parts; part_bytes[src][dst]."""
+    """(p-1)(alpha + N/p beta) for equal parts; part_bytes[src][dst]."""
     p = len(part_bytes)
     rows = [[row[step.send] for step in pairwise_steps(p, src)]
             for src, row in enumerate(part_bytes)]  # fmt: skip
@@ -128,7 +128,7 @@ def all_to_all(part_bytes: list) -> Cost:
 
 
 def flat_all_reduce(p: int, nbytes: int) -> Cost:
-    """p alpha + 2(p-1) n beta + (p-1) n gamma, by way of rank 0, which hears all others at once.
+    """p alpha + 2(p-1) N beta + (p-1) N gamma, by way of rank 0, which hears all others at once.
     Literature: 2(p-1) alpha."""
     up_and_down = sent(p, ((rank, nbytes) for [pair] in flat_tree(p) for rank in pair))
     path = 2 * (p - 1) * nbytes
@@ -136,16 +136,16 @@ def flat_all_reduce(p: int, nbytes: int) -> Cost:
 
 
 def tree_all_reduce(p: int, nbytes: int) -> Cost:
-    """2 ceil(lg p)(alpha + n beta) + ceil(lg p) n gamma: up a tree and down again; see `reduce`."""
+    """2 ceil(lg p)(alpha + N beta) + ceil(lg p) N gamma: up a tree and down again; see `reduce`."""
     return reduce(p, nbytes).then(broadcast(p, nbytes))
 
 
 def recursive_doubling_all_reduce(p: int, nbytes: int) -> Cost:
-    """lg p (alpha + n beta + n gamma) for p = 2^k.
+    """lg p (alpha + N beta + N gamma) for p = 2^k.
 
-    Else (floor(lg p) + 2) alpha + (floor(lg p) + 3) n beta + (floor(lg p) + 1) n gamma: a rank
+    Else (floor(lg p) + 2) alpha + (floor(lg p) + 3) N beta + (floor(lg p) + 1) N gamma: a rank
     takes in a neighbour's tensor while its next partner is sending already, over the same link.
-    Of long messages (n beta > alpha) more than one meet there, and it takes longer still.
+    Of long messages (N beta > alpha) more than one meet there, and it takes longer still.
     """
     plans = [doubling_schedule(p, rank) for rank in range(p)]
     exchanged = sent(p, ((r, nbytes) for r, plan in enumerate(plans) for x in plan if x.sends))
@@ -156,11 +156,12 @@ def recursive_doubling_all_reduce(p: int, nbytes: int) -> Cost:
 
 
 def ring_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
-    """2(p-1) alpha + 2n(p-1)/p beta + n(p-1)/p gamma, a chunk in one message.
+    """2(p-1) alpha + 2N(p-1)/p beta + N(p-1)/p gamma, a chunk in one message.
 
-    What is cut into more takes less time than the formula says.  Where p does not divide n, the
-    imagined cluster takes longer, by 2 % for chunks of some sixty elements, twice as long for
-    chunks of one or two: a message begins while the link still carries the end of a longer one.
+    What is cut into more takes less time than the formula says.  Where p does not divide the
+    elements, the imagined cluster takes longer, by 2 % for chunks of some sixty elements, twice as
+    long for chunks of one or two: a message begins while the link still carries the end of a longer
+    one.
     """
     chunks = _chunk_bytes(p, elements, element_bytes)
     passed = sent(p, ((r, chunks[s.send]) for r in range(p) for s in ring_steps(p, r)))
@@ -169,7 +170,7 @@ def ring_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
 
 
 def halving_doubling_all_reduce(p: int, elements: int, element_bytes: int) -> Cost:
-    """2 ceil(lg p) alpha + 2n(p-1)/p beta + n(p-1)/p gamma, for any p."""
+    """2 ceil(lg p) alpha + 2N(p-1)/p beta + N(p-1)/p gamma, for any p."""
     sizes, messages, path = _chunk_bytes(p, elements, element_bytes), [], 0
     for have, keep in halvings(p):
         kept = [sum(sizes[(rank + i) % p] for i in range(have - keep)) for rank in range(p)]
@@ -192,7 +193,7 @@ def all_reduces(p: int, elements: int, element_bytes: int) -> dict:
 
 
 def hierarchical_all_reduce(nodes, elements: int, element_bytes: int) -> Cost:
-    """2(g-1 + N-1) alpha + 2n((g-1)/g + (N-1)/(gN)) beta + half of that gamma: N nodes of g ranks.
+    """2(g-1 + M-1) alpha + 2N((g-1)/g + (M-1)/(gM)) beta + half of that gamma: M nodes of g ranks.
 
     `nodes`: that of each rank.  The sum of `inside_nodes` and `across_nodes`, by messages; where
     ranks share memory, only what goes across is sent (`inside_by_memory`).  With more ranks on
@@ -203,7 +204,7 @@ def hierarchical_all_reduce(nodes, elements: int, element_bytes: int) -> Cost:
 
 
 def inside_nodes(nodes, elements: int, element_bytes: int) -> Cost:
-    """2(G-1)(alpha + n/g beta) + (G-1) n/g gamma, where the largest node has G ranks and the
+    """2(G-1)(alpha + N/g beta) + (G-1) N/g gamma, where the largest node has G ranks and the
     smallest g: half of it before what goes across, half after it."""
     rings, messages = ranks_by_node(nodes), []
     chunks = _chunk_bytes(min(map(len, rings)), elements, element_bytes)
@@ -219,7 +220,7 @@ def inside_by_memory(nodes, elements: int, element_bytes: int) -> Cost:
     """The same through memory that the ranks of a node share: nothing is sent.
 
     Steps are barriers, two for every piece that the memory holds and one at the end; path_bytes
-    are copied: what others own in and out, and what a rank owns itself, n/g, once.
+    are copied: what others own in and out, and what a rank owns itself, N/g, once.
     """
     rings, nbytes = ranks_by_node(nodes), elements * element_bytes
     widest, count = max(map(len, rings)), min(map(len, rings))
@@ -232,7 +233,7 @@ def inside_by_memory(nodes, elements: int, element_bytes: int) -> Cost:
 
 
 def across_nodes(nodes, elements: int, element_bytes: int) -> Cost:
-    """2(N-1) alpha + 2n/g (N-1)/N beta + n/g (N-1)/N gamma, of N nodes, the smallest of g ranks."""
+    """2(M-1) alpha + 2N/g (M-1)/M beta + N/g (M-1)/M gamma, of M nodes, the smallest of g ranks."""
     rings = ranks_by_node(nodes)
     count, p = min(map(len, rings)), len(rings)
     sent_bytes, sent_messages, path = [0] * len(nodes), [0] * len(nodes), 0.0
@@ -263,7 +264,7 @@ class Fit(NamedTuple):
 
 
 def fit(samples, *, draws: int = 200, seed: int = 0) -> Fit:
-    """The line alpha + n beta through `samples` [(bytes, seconds), ...], several of each length.
+    """The line alpha + N beta through `samples` [(bytes, seconds), ...], several of each length.
 
     Of all lines through two medians, the one with the least relative distance to all of them: a
     few wild samples, or lengths, do not move it.  Of (bytes, seconds) of combining, beta is gamma.

@@ -59,7 +59,7 @@ class ErrorFeedback(Kept):
 class OneBit(ErrorFeedback):
     """The sign of every number, and for each tensor the means of those of either sign.
 
-    Cost: (p - 1)(n / 32 + 8 a tensor) bytes a rank of n bytes of float32, by all-gather.
+    Cost: (p - 1)(N / 32 + 8 a tensor) bytes a rank of N bytes of float32, by all-gather.
     Source: Seide et al. 2014 (means of the whole tensor, not of its columns).
     """
 

@@ -19,7 +19,7 @@ def gossip(comm, x, matrix, steps: int):
     """Replace `x` [any shape] by the weighted mean of its neighbours' and its own, `steps` times.
 
     A rank's neighbours are where its row of `matrix` [ranks, ranks] is not zero; halves are summed
-    in float32.  Cost: degree messages of n bytes a step, all under way at once.
+    in float32.  Cost: degree messages of N bytes a step, all under way at once.
     Raises ValueError for weights, steps or a dtype that cannot be; CommMismatch if calls differ.
     Source: Xiao & Boyd 2004; Lian et al. 2017 (D-PSGD without its gradient).
     """

@@ -156,7 +156,7 @@ def steps_to_agree(matrix, tolerance: float) -> int:
 
 
 def gossip_cost(graph: Graph, nbytes: int, steps: int = 1) -> Cost:
-    """Every step a rank sends its n bytes to each of its neighbours, and receives as much.
+    """Every step a rank sends its N bytes to each of its neighbours, and receives as much.
 
     The longest way is that of the rank with the most neighbours: the hot spot.  The messages of a
     step are under way at once, so that a step takes one alpha.

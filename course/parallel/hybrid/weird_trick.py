@@ -84,8 +84,8 @@ def weird_trick_cost(scheme, rows, row_bytes, label_bytes, outputs, element_byte
     """Cost of `train_in_rounds`: rows (a number for each rank) of `row_bytes`, labels, and a `top`
     of CutLinears of so many `outputs`.
 
-    Of activities alone a rank sends n (p-1)/p in a round of c, for its n bytes, and as many of
-    slopes; p n (p-1)/p at once in a.
+    Of activities alone a rank sends N (p-1)/p in a round of c, for its N bytes, and as many of
+    slopes; p N (p-1)/p at once in a.
     """
     p = len(rows)
     whole = cost.all_gather([8] * p)

@@ -12,8 +12,8 @@ def cost(schedule, outputs, *, first: bool = True) -> tuple[list, list]:
 
     Forward, for each stage on another rank that takes it: a head, a text in the `first` step and
     where it is not the one before, and the tensors; backward, as many bytes as of those that have
-    a gradient.  For stages in a row that give one tensor of n bytes for each of m micro-batches: m
-    (n + 8) and a text a boundary forward, m n back; 2m messages and one, and m back.
+    a gradient.  For stages in a row that give one tensor of N bytes for each of m micro-batches: m
+    (N + 8) and a text a boundary forward, m N back; 2m messages and one, and m back.
     """
     return sent(len(schedule.rows), _messages(schedule, outputs, first))
 

@@ -12,7 +12,7 @@ charged to the clock of the rank.
   `charge` says.  Python itself takes no time.
 * `recv` from ANY takes what comes first by the cluster's time.  Two runs are equal to the last bit.
 
-Over links of latency a in all and b seconds a byte, n bytes take a + b n seconds, as in
+Over links of latency a in all and b seconds a byte, N bytes take a + b N seconds, as in
 `course.collectives.cost`.
 """
 
