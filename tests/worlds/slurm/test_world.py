@@ -13,8 +13,9 @@ pytestmark = pytest.mark.usefixtures("at_box")
 
 @pytest.mark.parametrize("ranks, nodes", [(4, 4), (3, 2), (4, 2)])
 def test_ranks_live_in_blocks_on_the_nodes_of_one_job(box, ranks, nodes):
+    world = slurm(nodes=nodes, options=(f"--nodelist=n[1-{nodes}]",))
     for _ in range(2):  # the second run has the nodes of the first
-        values = run(summed, ranks, on=slurm(nodes=nodes))
+        values = run(summed, ranks, on=world)
         where = [rank * nodes // ranks for rank in range(ranks)]
         total = ranks * (ranks - 1) / 2
         assert values == [(rank, f"n{node + 1}", node, total) for rank, node in enumerate(where)]
