@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,9 +41,16 @@ print(load.line(1, 0.1))
 """
 
 
-def test_a_learner_learns_and_leaves_nothing(tmp_path):
+@pytest.fixture
+def folder():
+    """A folder whose name is short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_a_learner_learns_and_leaves_nothing(folder):
     """A real server, kernel and run on four ranks; the most of this test are their imports."""
-    program, own = [sys.executable, "-c", ONE], {"TMPDIR": str(tmp_path)}
+    program, own = [sys.executable, "-c", ONE], {"TMPDIR": str(folder)}
     told = subprocess.run(
         program, cwd=HUB, env=os.environ | own, capture_output=True, text=True, timeout=280
     )
@@ -53,7 +61,7 @@ def test_a_learner_learns_and_leaves_nothing(tmp_path):
     assert (float(slowest.split()[0]) > 20) == ("yes" in crowded)
     every = psutil.process_iter(["environ"])
     its = [each for each in every if own.items() <= (each.info["environ"] or {}).items()]
-    assert not psutil.wait_procs(its, 60)[1] and not list(tmp_path.glob("load-*"))
+    assert not psutil.wait_procs(its, 60)[1] and not list(folder.glob("load-*"))
 
 
 @pytest.mark.parametrize("learner_gb, patience_s, sentence", [
