@@ -25,15 +25,26 @@ def _of_slurm() -> list:
 
 
 def quotas(cgroups: pathlib.Path):
-    """Cores' worth of time that each enclosing cgroup grants (version 2, else version 1)."""
+    """Cores' worth of time that each enclosing cgroup grants (versions 2 and 1)."""
+    for controllers, own in _groups():
+        base = cgroups / ("cpu" if controllers else "")
+        for folder in [base / own, *(base / own).parents]:
+            if folder.is_relative_to(base):
+                yield from _quota(folder / "cpu.max")
+                yield from _quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+
+
+def _groups():
+    """(controllers, path) of each cgroup of this process that may grant less time than there is;
+    of version 2 there is one, and it names no controllers."""
     try:
-        own = pathlib.Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2].lstrip("/")
+        own = pathlib.Path("/proc/self/cgroup").read_text()
     except OSError:
         own = ""
-    for folder in [cgroups / own, *(cgroups / own).parents]:
-        if folder.is_relative_to(cgroups):
-            yield from _quota(folder / "cpu.max")
-    yield from _quota(cgroups / "cpu/cpu.cfs_quota_us", cgroups / "cpu/cpu.cfs_period_us")
+    for line in own.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            yield controllers, path.lstrip("/")
 
 
 def _quota(*files):

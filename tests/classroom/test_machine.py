@@ -139,6 +139,28 @@ def test_hosts_are_not_needed():
     assert machine.hosts(lambda: None).mark == "ok"
 
 
+WITHOUT_USER_NAMESPACES = """
+echo 0 > /proc/sys/user/max_user_namespaces
+exec setpriv --bounding-set=-all --inh-caps=-all "$@"
+"""
+
+
+def test_a_learner_without_user_namespaces_is_told():
+    """As on a hub whose kernel allows none: the limit is that of a namespace of the test's own."""
+    private = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*private, "setpriv", "true"], capture_output=True).returncode:
+        pytest.skip("there is no user namespace for this user")
+    look = "from course.classroom import machine; print(*machine.hosts(), sep='\\n')"
+    done = subprocess.run(
+        [*private, "sh", "-c", WITHOUT_USER_NAMESPACES, "sh", sys.executable, "-c", look],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    _, why, advice, obstacle = done.stdout.splitlines()
+    assert why.startswith("this machine has no hosts in a box: the kernel allows network namesp")
+    assert "(work as root, or allow " in why and "user.max_user_namespaces" in why
+    assert (advice, obstacle) == ("notebooks show recorded times over Ethernet instead", "False")
+
+
 def test_slurm_is_not_needed():
     assert machine.slurm(installed=False).mark == "ok"
     found = machine.slurm(lambda: "no partition of this Slurm is up (see `sinfo`)", True)

@@ -1,9 +1,11 @@
 """`hub/load.py`: what learners need is counted, and what cannot be is a sentence."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,14 +41,27 @@ print(load.line(1, 0.1))
 """
 
 
-def test_a_learner_learns_and_leaves_nothing():
-    program = [sys.executable, "-c", ONE]
-    told = subprocess.run(program, cwd=HUB, capture_output=True, text=True, timeout=280)
+@pytest.fixture
+def folder():
+    """A folder whose name is short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_a_learner_learns_and_leaves_nothing(folder):
+    """A real server, kernel and run on four ranks; the most of this test are their imports."""
+    program, own = [sys.executable, "-c", ONE], {"TMPDIR": str(folder)}
+    told = subprocess.run(
+        program, cwd=HUB, env=os.environ | own, capture_output=True, text=True, timeout=280
+    )
     row, learner_gb = ast.literal_eval(told.stdout)
     learners, _, at_work, at_rest, processes, files, slowest, crowded = row.strip("| ").split("|")
     assert int(learners) == 1 and int(at_work) >= int(at_rest) > 100 and 0.1 < learner_gb < 4
     assert int(files) > int(processes) >= 3  # server, kernel, fork server
     assert (float(slowest.split()[0]) > 20) == ("yes" in crowded)
+    every = psutil.process_iter(["environ"])
+    its = [each for each in every if own.items() <= (each.info["environ"] or {}).items()]
+    assert not psutil.wait_procs(its, 60)[1] and not list(folder.glob("load-*"))
 
 
 @pytest.mark.parametrize("learner_gb, patience_s, sentence", [

@@ -8,12 +8,24 @@ from course.worlds.cores import CGROUPS, cores, quotas, threads
 AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def granted(folder, **files) -> list:
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_dot_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return list(quotas(folder))
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """This process is in groups as a text says, of which each has files in a folder."""
+
+    def make(own, place, **files):
+        monkeypatch.setattr(pathlib.Path, "read_text", reading(own))
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / place / f"cpu.{name}").write_text(text)
+        return tmp_path
+
+    return make
+
+
+def reading(own):
+    """Path.read_text for a process that is in the groups `own`."""
+    original = pathlib.Path.read_text
+    return lambda path: own if str(path) == "/proc/self/cgroup" else original(path)
 
 
 @pytest.mark.parametrize(
@@ -26,37 +38,34 @@ def granted(folder, **files) -> list:
         ("", []),
     ],
 )
-def test_a_quota_of_cgroups_2_is_counted_in_cores(tmp_path, text, quota):
-    assert granted(tmp_path, cpu_dot_max=text) == quota
+def test_a_quota_of_cgroups_2_is_counted_in_cores(groups, text, quota):
+    assert list(quotas(groups("0::/\n", "", max=text))) == quota
+
+
+IN_CONTAINER = "docker/not-seen-in-here", ""  # which takes its own group for the outermost
 
 
 @pytest.mark.parametrize("text, quota", [("300000", [3]), ("-1", []), ("0", [])])
-def test_a_quota_of_cgroups_1_is_counted_in_cores(tmp_path, text, quota):
-    files = {"cpu__cpu_dot_cfs_quota_us": text, "cpu__cpu_dot_cfs_period_us": "100000\n"}
-    assert granted(tmp_path, **files) == quota
+@pytest.mark.parametrize("own, seen", [("", ""), ("uid_5/job_7", "uid_5/job_7"), IN_CONTAINER])
+def test_a_quota_of_cgroups_1_is_counted_in_cores(groups, text, quota, own, seen):
+    said = f"3:memory:/else\n2:cpu,cpuacct:/{own}\n1:name=systemd:/user\n0::/\n"
+    files = {"cfs_quota_us": text, "cfs_period_us": "100000\n"}
+    assert list(quotas(groups(said, f"cpu/{seen}", **files))) == quota
 
 
-def test_every_enclosing_group_counts(tmp_path, monkeypatch):
-    inner = tmp_path / "user" / "job"
-    inner.mkdir(parents=True)
-    (inner / "cpu.max").write_text("400000 100000")
-    (inner.parent / "cpu.max").write_text("200000 100000")
-    monkeypatch.setattr(pathlib.Path, "read_text", reading("0::/user/job\n"))
-    assert sorted(quotas(tmp_path)) == [2, 4]
+def test_a_system_that_says_nothing_of_groups_has_no_quota(groups):
+    assert list(quotas(groups("", "", max="150000 100000"))) == []
 
 
-def reading(own):
-    """Path.read_text for a process that is in the group `own`."""
-    original = pathlib.Path.read_text
-    return lambda path: own if str(path) == "/proc/self/cgroup" else original(path)
+def test_every_enclosing_group_counts(groups):
+    groups("0::/user/job\n", "user", max="200000 100000")
+    assert sorted(quotas(groups("0::/user/job\n", "user/job", max="400000 100000"))) == [2, 4]
 
 
-def test_the_least_counts_and_it_is_at_least_one(tmp_path):
+def test_the_least_counts_and_it_is_at_least_one(groups, tmp_path):
     assert cores(tmp_path / "absent") == AFFINITY
-    (tmp_path / "cpu.max").write_text("10000 100000")
-    assert cores(tmp_path) == 1
-    (tmp_path / "cpu.max").write_text(f"{AFFINITY * 1000_000} 100000")
-    assert cores(tmp_path) == AFFINITY
+    assert cores(groups("0::/\n", "", max="10000 100000")) == 1
+    assert cores(groups("0::/\n", "", max=f"{AFFINITY * 1000_000} 100000")) == AFFINITY
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")

@@ -48,9 +48,8 @@ def limits(limit, tried, title, most=15):
     axes = curves(lines, title, "staleness s (versions)", "rate · curvature")
     axes.get_lines()[1].set(linestyle="--", color="0.5")
     for good, marker, label in ((True, "o", "server: arrives"), (False, "x", "server: diverges")):
-        places = [place for place, arrived in tried.items() if arrived == good]
-        xs, ys = zip(*places, strict=True) if places else ((), ())
-        axes.plot(xs, ys, marker, color=COLOURS[1], ms=7, label=label)
+        if places := [place for place, arrived in tried.items() if arrived == good]:
+            axes.plot(*zip(*places, strict=True), marker, color=COLOURS[1], ms=7, label=label)
     axes.set_yscale("log")
     axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
     axes.minorticks_off()

@@ -19,7 +19,7 @@ class NodeWorkers:
 
     def __init__(self, allocation, nodes):
         self.allocation, self.agents, self.nodes = allocation, allocation.agents, nodes
-        self.refusal, self.stopped, self.ended = None, set(), set()
+        self.refusal, self.stopped, self.ended, self.silent = None, set(), set(), set()
         self.clocks = {agent.node: agent.clocks() for agent in self.agents}
         self.selector = selectors.DefaultSelector()
         for number, agent in enumerate(self.agents):
@@ -27,7 +27,9 @@ class NodeWorkers:
 
     def called(self, rank: int) -> str:
         """A rank and where it lives."""
-        return f"rank {rank} on {self.agents[self.nodes[rank]].node}"
+        node = self.agents[self.nodes[rank]].node
+        silent = f" (which no longer answers: `sinfo --nodes={node}` may say why)"
+        return f"rank {rank} on {node}" + silent * (self.nodes[rank] in self.silent)
 
     def start(self, job: dict, ranks: int):
         """Start the ranks of all nodes."""
@@ -84,6 +86,8 @@ class NodeWorkers:
         why = f"node {self.agents[number].node} was lost, with all that ran there"
         if words := self.allocation.last_said():
             why += f" (Slurm says: {words})"
+        else:
+            why += " (Slurm says nothing: its cable, its power? The next run asks for fresh nodes)"
         found = []
         for rank in left:
             failure = Failure.of(rank, PeerLost(why))._replace(severity=0, trace=None)
@@ -101,6 +105,7 @@ class NodeWorkers:
         last_words, deadline = [], time.monotonic() + END_S
         while len(self.stopped) < len(self.agents):
             if (left := deadline - time.monotonic()) <= 0:
+                self.silent = {*range(len(self.agents))} - self.stopped
                 self.allocation.close()  # a node that hangs: Slurm ends what is there
                 break
             last_words += self._poll(left)

@@ -4,26 +4,31 @@ import re
 import subprocess
 
 ANSWER_S = 20.0
-# Reasons that do not pass by waiting.
+ANOTHER = "name another partition, there are: {partitions}"
+# Reasons that do not pass by waiting, and what to do about each.
 FINAL = {
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition is inactive",
-    "PartitionTimeLimit": "its partition allows less time",
-    "PartitionConfig": "its partition has not so many nodes, or no such ones",
-    "PartitionNodeLimit": "its partition allows fewer nodes",
-    "BadConstraints": "no node is as it asks for",
-    "AccountNotAllowed": "its account may not use this partition",
-    "InvalidAccount": "its account is not known",
-    "InvalidQOS": "its quality of service is not known",
-    "JobHeldUser": "its user holds it",
-    "JobHeldAdmin": "an administrator holds it",
+    "PartitionDown": ("its partition is down", ANOTHER),
+    "PartitionInactive": ("its partition is inactive", ANOTHER),
+    "PartitionTimeLimit": ("its partition allows less time", f"ask for less, or {ANOTHER}"),
+    "PartitionConfig": ("its partition has not so many nodes, or no such ones", ANOTHER),
+    "PartitionNodeLimit": ("its partition allows fewer nodes", f"ask for fewer, or {ANOTHER}"),
+    "BadConstraints": ("no node is as it asks for", "`sinfo --Node --long` shows what there is"),
+    "AccountNotAllowed": ("its account may not use this partition", ANOTHER),
+    "InvalidAccount": ("its account is not known", "name one of yours"),
+    "InvalidQOS": ("its quality of service is not known", "name one of yours"),
+    "JobHeldUser": ("its user holds it", "ask for it without --hold"),
+    "JobHeldAdmin": ("an administrator holds it", "ask who looks after the cluster"),
 }
 NOT_ALLOWED = "use this partition"  # ends the first half of each sentence of Slurm about that
-# What to do about what srun says.
+# What to do about what srun says; the first that fits counts.
 ADVICE = {
     "nvalid partition": "there are: {partitions}",
     "nvalid account": 'name one of yours, slurm(account="...")',
-    "TIME LIMIT": 'ask for more time, slurm(time="01:00:00")',
+    "TIME LIMIT": 'ask for more time, slurm(time="01:00:00"), and inside a job for a longer job',
+    "ode failure": "the next run asks for other nodes; `sinfo --list-reasons` says more",
+    ": Killed": 'was memory short? ask for more, slurm(options=("--mem=16G",))',
+    ": Exited with": "the course's own program has failed there: tell the authors",
+    "CANCELLED AT": "somebody has ended the job, as by scancel: the next run asks for another",
     "start munged": "munge, which tells Slurm who asks, does not run on this machine",
     "contact slurm controller": "wait, or ask who looks after it",
     "asked for": "the job around this process must have as many nodes: ask for it with --nodes=...",
@@ -58,13 +63,14 @@ def sentence(job: str, reason: str) -> str:
 
 
 def refusal(job: str, reason: str):
-    """Why waiting for a job is of no use; None if it is."""
-    why = FINAL.get(reason.strip("()"))
+    """Why waiting for a job is of no use, and what to do; None if it is."""
+    why, advice = FINAL.get(reason.strip("()"), ("", ANOTHER))
     if NOT_ALLOWED in reason:
         why = "its account or quality of service may not use its partition"
     if not why:
         return None
-    return f"job {job} cannot start: {why} ({reason}); `scontrol show job {job}` says more"
+    advice = advice.format(partitions=partitions())
+    return f"job {job} cannot start: {why} ({reason}); {advice}"
 
 
 def said(lines) -> str:
@@ -78,5 +84,9 @@ def said(lines) -> str:
 
 
 def partitions() -> str:
-    """The partitions there are, in words."""
-    return ", ".join(sorted({*ask("sinfo", "--noheader", "--format=%R").split()})) or "none"
+    """The partitions there are, in words, with the state of those that are not up."""
+    states = dict(
+        line.split() for line in ask("sinfo", "--noheader", "--format=%R %a").splitlines()
+    )
+    named = (name + f" ({state})" * (state != "up") for name, state in sorted(states.items()))
+    return ", ".join(named) or "none"

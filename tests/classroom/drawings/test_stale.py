@@ -53,6 +53,11 @@ def test_what_arrived_and_what_diverged_have_their_own_marks():
     assert bad.get_xydata().tolist() == [[0, 2.2]] and good.get_marker() != bad.get_marker()
 
 
+def test_a_mark_that_is_nowhere_is_not_explained():
+    legend = limits(limit, {}, "a title").get_legend()
+    assert [text.get_text().split()[0] for text in legend.texts] == ["limit", "guess:"]
+
+
 def test_losses_by_rate_are_medians_with_the_spread_of_seeds():
     lines = {"in step": ([0.1, 0.2, 0.4], LOSSES), "stale": ([0.1, 0.2], LOSSES[:2])}
     one, other = losses_by_rate({"left": ("rate", lines), "right": ("gamma", lines)}, "loss", top=2)

@@ -91,6 +91,17 @@ def full(box, number, folder):
         box.ask(*there, "umount", "--lazy", folder)
 
 
+def left(box) -> list:
+    """What runs have left behind: jobs, and on nodes all but Slurm's own daemon."""
+    found = box.ask("squeue", "--noheader").splitlines()
+    for number in range(1, box.nodes + 1):
+        for pid in box.ask("ip", "netns", "pids", box.space(number)).split():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                name = psutil.Process(int(pid)).name()
+                found += [f"n{number}: {name}"] * (name != "slurmd")
+    return found
+
+
 def time_is_over(box):
     """The jobs' time, at once: Slurm looks every half a minute."""
     for job in box.ask("squeue", "--noheader", "--format=%i").split():

@@ -23,8 +23,12 @@ from tests.worlds.slurm.programs import (
 pytestmark = pytest.mark.usefixtures("at_box")
 
 BAD = {
-    "no such partition": (slurm(partition="gpu"), CommError, "there are: box, closed"),
-    "a partition that is down": (slurm(partition="closed"), CommError, "its partition is down"),
+    "no such partition": (slurm(partition="gpu"), CommError, r"there are: box, closed \(down\)"),
+    "a partition that is down": (
+        slurm(partition="closed"),
+        CommError,
+        r"its partition is down \(PartitionDown\); name another partition, there are: box, closed",
+    ),
     "too many nodes": (slurm(nodes=9), CommError, "its partition has not so many nodes"),
     "too many cores": (slurm(cpus_per_node=64), CommError, "Slurm gave no nodes: |cannot start"),
     "an option that srun does not know": (slurm(options=("--no-such",)), CommError, "no-such"),

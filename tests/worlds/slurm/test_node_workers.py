@@ -16,10 +16,7 @@ from tests.worlds.slurm.programs import (
     begins,
     host_of,
     kept,
-    python,
-    release,
     summed,
-    time_is_over,
     until,
 )
 
@@ -70,10 +67,15 @@ def its_line_is_cut(box):
     kept().agents[1].socket.shutdown(socket.SHUT_RDWR)
 
 
+def its_job_is_cancelled(box):
+    box.ask("scancel", "--user=root")
+
+
+LOST = "failed: PeerLost: node n. was lost, with all that ran there .Slurm says"
 LOSSES = {
-    its_agent_is_killed: "rank 1 on n2 failed: PeerLost: node n2 was lost",
-    its_line_is_cut: "rank 1 on n2 failed: PeerLost: node n2 was lost, with all that ran there",
-    time_is_over: "PeerLost: node n. was lost.*Slurm says: .*TIME LIMIT.*slurm\\(time=",
+    its_agent_is_killed: f"rank 1 on n2 {LOST}: .*n2: task 1: Killed.*was memory short. ask for",
+    its_line_is_cut: f"rank 1 on n2 {LOST} nothing: .* The next run asks for fresh nodes",
+    its_job_is_cancelled: f"rank . on n. {LOST}: .*CANCELLED AT .*somebody has ended the job, as",
 }
 
 
@@ -93,12 +95,3 @@ def test_nodes_that_are_lost_between_two_runs_are_asked_for_anew(box, loss):
     assert until(lambda: before.agents[1].gone)
     assert run(summed, 2, on=slurm(nodes=2))[1][3] == 1.0
     assert kept() is not before
-
-
-def test_a_job_that_is_cancelled_is_told(box, begun):
-    release()
-    program = python("run(sleeps, 2, on=slurm(nodes=2), timeout=None)")
-    assert until(begun)
-    box.ask("scancel", "--user=root")
-    _, errors = program.communicate(timeout=PATIENCE_S)
-    assert re.search("RankError: rank . on n. failed: PeerLost: node n. was lost", errors)

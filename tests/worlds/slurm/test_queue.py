@@ -1,5 +1,7 @@
 """What Slurm says of a job that waits, in sentences."""
 
+import re
+
 import pytest
 
 from course.worlds.slurm import queue
@@ -39,10 +41,17 @@ def test_without_slurm_nothing_is_said(monkeypatch, tmp_path):
     assert queue.ask("squeue") == "" and queue.partitions() == "none"
 
 
-@pytest.mark.parametrize("reason", ["PartitionDown", "(BadConstraints)", "InvalidQOS"])
-def test_a_reason_that_does_not_pass_is_a_refusal(reason):
-    told = queue.refusal("17", reason)
-    assert told.startswith("job 17 cannot start: ") and "`scontrol show job 17`" in told
+REFUSED = {
+    "PartitionDown": "its partition is down (PartitionDown); name another partition, there are:",
+    "(BadConstraints)": "no node is as it asks for ((BadConstraints)); `sinfo --Node --long` shows",
+    "InvalidQOS": "its quality of service is not known (InvalidQOS); name one of yours",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_reason_that_does_not_pass_is_a_refusal_and_says_what_to_do(programs, reason):
+    programs("sinfo", "gpu up")
+    assert queue.refusal("17", reason).startswith(f"job 17 cannot start: {REFUSED[reason]}")
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "None", ""])
@@ -53,7 +62,7 @@ def test_a_reason_that_passes_is_none(reason):
 def test_who_may_not_use_a_partition_does_not_wait():
     """Slurm says so in a sentence, not by a word of its list; the job waited for ever."""
     known = "Job's account not known, so it can't use this partition (paid allows course)"
-    assert f"may not use its partition ({known})" in queue.refusal("17", known)
+    assert f"may not use its partition ({known}); name another" in queue.refusal("17", known)
 
 
 def test_what_srun_says_is_one_sentence_and_says_what_to_do():
@@ -64,11 +73,23 @@ def test_what_srun_says_is_one_sentence_and_says_what_to_do():
         "srun: error: n2: task 0: Terminated\n",
     ]
     step = "slurmstepd-n2: error: *** STEP 8.0 ON n2 CANCELLED DUE TO TIME LIMIT ***"
-    advice = 'ask for more time, slurm(time="01:00:00")'
+    advice = 'ask for more time, slurm(time="01:00:00"), and inside a job for a longer job'
     assert queue.said(said) == f"{step}; n2: task 0: Terminated ({advice})"
     assert queue.said(["srun: error: something else"]) == "something else"
 
 
+@pytest.mark.parametrize("first, advice", [
+    ("n2: task 1: Killed", "was memory short"),
+    ("n2: task 1: Exited with exit code 1", "tell the authors"),
+    ("Node failure on n2", "the next run asks for other nodes"),
+    ("", "somebody has ended the job, as by scancel"),
+])  # fmt: skip
+def test_a_step_that_is_cancelled_is_the_consequence_of_what_else_is_said(first, advice):
+    cancelled = "slurmstepd-n1: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-23T16:07:51 ***"
+    for lines in ([first, cancelled], [cancelled, first]):
+        assert re.search(rf"\(.*{advice}", queue.said(lines))
+
+
 def test_partitions_in_words(programs):
-    programs("sinfo", "gpu\ncpu\ngpu")
-    assert queue.partitions() == "cpu, gpu"
+    programs("sinfo", "gpu up\nold down\ncpu up\ngpu up")
+    assert queue.partitions() == "cpu, gpu, old (down)"
