@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_house import lines_of_code
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600",
@@ -19,6 +21,7 @@ NBVAL = ("-p", "tests.close_outputs", "--nbval", "--nbval-current-env", "--nbval
 IGNORED = "nbval-ignore-output"
 MOVE_SLIDERS = Path(__file__).with_name("move_sliders.py")
 SHARE_COMPARED = 0.6
+LONGEST_CELL = 12  # lines of code that are read at a time
 
 # A command that fails behind a bare `!` or one of these leaves its cell green.
 SHELL = re.compile(r"^\s*(\w+\s*=\s*)?(!|%{1,2}(sx|sh|bash|script|system)\b)", re.MULTILINE)
@@ -123,6 +126,23 @@ def ends_in_semicolon(code):
     return tokens[-1:] == [";"]
 
 
+def is_folded(cell):
+    return cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+
+
+def code_lines(code):
+    """How many lines hold code: no blank lines, comments, docstrings and imports."""
+    nodes = ast.walk(ast.parse(code))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return lines_of_code(code) - sum(node.end_lineno - node.lineno + 1 for node in imports)
+
+
+@each_notebook
+def test_a_cell_that_is_read_has_few_lines_of_code(path):
+    read = [source(cell) for cell in code_cells(path) if not is_folded(cell)]
+    assert not [(code, code_lines(code)) for code in read if code_lines(code) > LONGEST_CELL]
+
+
 @pytest.mark.parametrize("line", ["!ls", "  !ls", "files = !ls", "%%bash\nls", "%sx ls", "a\n!b"])
 def test_a_call_of_a_shell_is_seen(line):
     assert SHELL.search(line)
@@ -137,3 +157,38 @@ def test_a_silencing_semicolon_is_seen():
     assert ends_in_semicolon("draw(\n    1\n);  # drawn\n")
     assert not ends_in_semicolon("a = 1; b = 2\n")
     assert not ends_in_semicolon("")
+
+
+CELL = '''from math import (
+    pi,
+)
+import os
+
+# the half of it
+def half():
+    """Of
+    a turn."""
+    import cmath
+
+    return [
+        pi,
+    ]
+'''
+
+
+def test_lines_of_code_are_counted_without_imports():
+    assert code_lines(CELL) == 4
+
+
+def test_a_cell_that_is_read_and_long_is_found(tmp_path):
+    def book(lines, **metadata):
+        cell = {"cell_type": "code", "source": ["x = 1\n"] * lines, "metadata": metadata}
+        path = tmp_path / "book.ipynb"
+        path.write_text(json.dumps({"cells": [cell]}))
+        return path
+
+    test_a_cell_that_is_read_has_few_lines_of_code(book(LONGEST_CELL))
+    folded = {"source_hidden": True}
+    test_a_cell_that_is_read_has_few_lines_of_code(book(LONGEST_CELL + 1, jupyter=folded))
+    with pytest.raises(AssertionError, match="x = 1"):
+        test_a_cell_that_is_read_has_few_lines_of_code(book(LONGEST_CELL + 1))

@@ -7,10 +7,11 @@ its gradients, after backward, those of all ranks.  Ranks get their images, and 
 import torch
 from torch.nn.functional import cross_entropy
 
+from course import worlds
 from course.classroom.comparison import largest_difference
 from course.classroom.steps import second_step, simulated_steps
 from course.collectives import all_reduce
-from course.learning.training.digits import batches, digit_net
+from course.learning.training.digits import backward, batches, digit_net
 
 BATCH, DEEP = 64, [64, *[32] * 10, 10]
 
@@ -25,6 +26,26 @@ def weights_by(comm, train, images, way, steps=20, seeds=(0, 0, 0, 0)):
 def farthest(mine, others) -> float:
     """The largest distance between a number of `mine` and the same one of any of the `others`."""
     return largest_difference((mine, other) for other in others)
+
+
+def told_weights(serial, others) -> str:
+    """How many weights there are after 20 steps, and whether the ranks have those of `serial`."""
+    head = f"{len(serial):,} weights after 20 steps, on {len(others)} ranks and on 1:"
+    return f"{head}\napart by less than 1e-12: {farthest(serial, others) < 1e-12}"
+
+
+def told_agreement(serial, found) -> str:
+    """A line for each of `found` {name: weights by rank}: whether they are those of `serial`."""
+    return "\n".join(
+        f"{name}, {len(others)} ranks and 1, apart by less than 1e-12: "
+        f"{farthest(serial, others) < 1e-12}"
+        for name, others in found.items()
+    )
+
+
+def told_distance(distance) -> str:
+    """How far two trainings are apart, if more than rounding."""
+    return "the same" if distance < 1e-9 else f"apart by up to {distance:.2g}"
 
 
 def price(way, images, cluster):
@@ -43,6 +64,16 @@ def _deep_step(comm, images, way):
     return second_step(comm, step)
 
 
+def flat_gradients(weights, parts):
+    """Of a `digit_net` with these FlatParameters, the gradient of each batch (x, y) of `parts`:
+    one vector [elements], filled anew each time."""
+    gradient = torch.zeros_like(weights.flat)
+    for x, y in parts:
+        backward(weights.module, x, y)
+        weights.add_gradient(gradient.zero_(), 1.0)
+        yield gradient
+
+
 def on_shards(comm, program, images, clip=lambda comm, shard: None, steps=30):
     """What program(comm, net, parts, clip=clip) gives, weights and this rank's state: the weights,
     bytes of the state, and bytes that this rank sends a step."""
@@ -59,8 +90,14 @@ def serial_adam(train, images, clip=lambda parameters: None, steps=30):
     return train(net, adam, parts, lambda: clip(net.parameters()))
 
 
-def errors_of_bf16(comm, mean_in_bf16):
-    """Relative errors of the mean if bf16 adds and by `mean_in_bf16`, and bytes sent by each."""
+def errors_of_bf16(ranks, mean_in_bf16, cluster):
+    """Relative errors of the mean of so many ranks on `cluster` if bf16 adds and by
+    `mean_in_bf16`, and the bytes that rank 0 sends for each."""
+    world = worlds.simulated(cluster)
+    return worlds.run(_errors, ranks, mean_in_bf16, on=world, checked=False)[0]
+
+
+def _errors(comm, mean_in_bf16):
     chance = torch.Generator().manual_seed(comm.rank)
     exact = 1 + 0.1 * torch.randn(1024, generator=chance, dtype=torch.float64)
     bf16_adds, float32_adds = exact.bfloat16(), exact.float()

@@ -1,4 +1,6 @@
-"""How long a piece of work takes, in a way that other programs on the machine hardly disturb."""
+"""How long a piece of work takes: `cpu_seconds` of computing, which other programs on the machine
+hardly disturb, and `seconds_from_barrier` by the clock, on ranks that begin together.
+"""
 
 import time
 
@@ -14,3 +16,11 @@ def cpu_seconds(work, repeat=3) -> float:
         work()
         took.append(time.process_time() - begin)
     return min(took)
+
+
+def seconds_from_barrier(comm, program, *args) -> float:
+    """Seconds that `program(comm, *args)` takes on this rank, from when all ranks have come."""
+    comm.barrier()
+    start = comm.clock()
+    program(comm, *args)
+    return comm.clock() - start

@@ -8,15 +8,20 @@ from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 from course.classroom.data_parallel_runs import (
     errors_of_bf16,
     farthest,
+    flat_gradients,
     on_shards,
     price,
     serial_adam,
+    told_agreement,
+    told_distance,
+    told_weights,
     weights_by,
 )
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import ETHERNET_10G, FREE
 from course.collectives import all_reduce
-from course.learning.training.digits import digit_net, digit_split
+from course.learning.training.digits import backward, digit_net, digit_split
+from course.parallel.flat_parameters import FlatParameters
 from course.worlds import run, simulated
 
 IMAGES = digit_split(torch.float64).training
@@ -87,6 +92,31 @@ def test_errors_are_relative_and_bytes_are_those_of_each_way():
     def exact(comm, x, op):
         all_reduce(comm, x, op)
 
-    for errors, sent in run(errors_of_bf16, 4, exact, on=on(4)):
-        assert errors[1] < 1e-6 < 1e-3 < errors[0] < 0.01
-        assert 2 * sent[0] == sent[1]
+    errors, sent = errors_of_bf16(4, exact, FOUR)
+    assert errors[1] < 1e-6 < 1e-3 < errors[0] < 0.01
+    assert 2 * sent[0] == sent[1]
+
+
+def test_flat_gradients_are_those_of_each_batch_alone():
+    net = digit_net(0).double()
+    parts = [(IMAGES.x[:8], IMAGES.y[:8]), (IMAGES.x[8:12], IMAGES.y[8:12])]
+    found = [gradient.clone() for gradient in flat_gradients(FlatParameters(net), parts)]
+    for (x, y), gradient in zip(parts, found, strict=True):
+        backward(net, x, y)
+        assert torch.equal(gradient, parameters_to_vector(p.grad for p in net.parameters()))
+
+
+def test_agreement_is_told_in_words():
+    serial = torch.ones(2000)
+    same, other = [serial, serial + 1e-15], [serial, serial + 1e-3, serial]
+    assert told_weights(serial, same) == (
+        "2,000 weights after 20 steps, on 2 ranks and on 1:\napart by less than 1e-12: True"
+    )
+    assert told_weights(serial, other).endswith(
+        "on 3 ranks and on 1:\napart by less than 1e-12: False"
+    )
+    assert told_agreement(serial, {"a": same, "b": other}) == (
+        "a, 2 ranks and 1, apart by less than 1e-12: True\n"
+        "b, 3 ranks and 1, apart by less than 1e-12: False"
+    )
+    assert told_distance(1e-10) == "the same" and told_distance(0.0431) == "apart by up to 0.043"
