@@ -230,36 +230,31 @@ def check_tokens_to_hide(answer):
 def gradients_of_shards(comm, shards, x, target):
     """This rank's part of the gradient of sum((y - target)**2) / 2 in every layer's weights; a
     layer is tanh(x w), and of each w [width, width] this rank has the rows `shards[layer]`."""
-    whole = x.new_empty(x.shape[1], x.shape[1])  # memory for the weights of one layer
-    outputs, gradients = [x], []
+    # memory for the weights of one layer, what comes into each layer, and what is returned
+    whole, outputs, gradients = x.new_empty(x.shape[1], x.shape[1]), [x], []
     for shard in shards:
         all_gather(comm, whole.tensor_split(comm.size), shard)
         outputs.append(torch.tanh(outputs[-1] @ whole))
-    error = outputs[-1] - target
-    for shard in reversed(shards):
-        error = error * (1 - outputs.pop() ** 2)
-        mine = torch.empty_like(shard)
-        reduce_scatter(comm, mine, (outputs[-1].T @ error).tensor_split(comm.size))
-        gradients.insert(0, mine)
+    error = (outputs[-1] - target) * (1 - outputs[-1] ** 2)
+    for shard, seen in zip(reversed(shards), reversed(outputs[:-1])):
+        gradients.insert(0, torch.empty_like(shard))
+        reduce_scatter(comm, gradients[0], (seen.T @ error).tensor_split(comm.size))
         all_gather(comm, whole.tensor_split(comm.size), shard)  # freed since the forward pass
-        error = error @ whole.T
+        error = error @ whole.T * (1 - seen**2)
     return gradients
 
 
 def gradients_of_shards_with_the_bug(comm, shards, x, target):
     """This rank's part of the gradient of sum((y - target)**2) / 2 in every layer's weights."""
-    whole = x.new_empty(x.shape[1], x.shape[1])
-    outputs, gradients = [x], []
+    whole, outputs, gradients = x.new_empty(x.shape[1], x.shape[1]), [x], []
     for shard in shards:
         all_gather(comm, whole.tensor_split(comm.size), shard)
         outputs.append(torch.tanh(outputs[-1] @ whole))
-    error = outputs[-1] - target
-    for shard in reversed(shards):
-        error = error * (1 - outputs.pop() ** 2)
-        mine = torch.empty_like(shard)
-        reduce_scatter(comm, mine, (outputs[-1].T @ error).tensor_split(comm.size))
-        gradients.insert(0, mine)
-        error = error @ whole.T
+    error = (outputs[-1] - target) * (1 - outputs[-1] ** 2)
+    for shard, seen in zip(reversed(shards), reversed(outputs[:-1])):
+        gradients.insert(0, torch.empty_like(shard))
+        reduce_scatter(comm, gradients[0], (seen.T @ error).tensor_split(comm.size))
+        error = error @ whole.T * (1 - seen**2)
     return gradients
 
 

@@ -99,13 +99,13 @@ class Flows:
         each of its flows is full first, and those flows have their rates.  Source: Bertsekas &
         Gallager, section 6.5.2.
         """
-        links, fixed = self._concerned(), set()
+        (links, flows), fixed = self._concerned(), set()
         for link in links:
             link.spare, link.unfixed = link.bytes_per_s, len(link.flows)
         order = [(link.spare / link.unfixed, n, link)
                  for n, link in enumerate(links) if link.unfixed]  # fmt: skip
         heapq.heapify(order)
-        while order:
+        while len(fixed) < flows:  # the links that are left have none to fill
             share, n, link = heapq.heappop(order)
             if link.unfixed and link.spare / link.unfixed > share * ROUNDING:  # others got less
                 heapq.heappush(order, (link.spare / link.unfixed, n, link))
@@ -113,18 +113,19 @@ class Flows:
                 self._fill(link, share, fixed)
         self.changed.clear()
 
-    def _concerned(self) -> list:
-        """The changed links, and all that share flows with them."""
+    def _concerned(self) -> tuple:
+        """The changed links and all that share flows with them, and how many flows these are."""
         found = dict.fromkeys(self.changed)
         todo, seen = list(found), set()
         while todo:
             for flow in todo.pop().flows:
                 if flow not in seen:
                     seen.add(flow)
-                    fresh = [link for link in flow.route.links if link not in found]
-                    found.update(dict.fromkeys(fresh))
-                    todo += fresh
-        return list(found)
+                    for link in flow.route.links:
+                        if link not in found:
+                            found[link] = None
+                            todo.append(link)
+        return list(found), len(seen)
 
     def _fill(self, full, share, fixed):
         """The flows of a full link whose rates are not fixed yet get `share` of all their links."""
