@@ -59,6 +59,7 @@ def refused(comm, how):
         "option": lambda: functional.mse_loss(places, places, weight=drawn(2, 4, 4)),
         "probabilities": lambda: functional.cross_entropy(places, drawn(2, 4, 4)),
         "reduction": lambda: functional.mse_loss(places, places, reduction="median"),
+        "targets": lambda: functional.cross_entropy(places, TARGETS[:, :4, 0]),
     }[how]()
 
 
@@ -68,6 +69,7 @@ def refused(comm, how):
     ("option", "rank 0: a loss of distributed arrays has no weight"),
     ("probabilities", "a loss of distributed arrays has numbers of classes, no probabilities"),
     ("reduction", "rank 0: a loss is reduced by mean, sum or none, not 'median'"),
+    ("targets", r"rank 0: something of the shape \(2, 4\) is wanted here, not \(3, 4\)"),
 ])  # fmt: skip
 def test_what_a_loss_cannot_do(how, sentence):
     with pytest.raises(RankError, match=sentence):
