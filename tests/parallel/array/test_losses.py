@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from course.parallel.array import DistributedArray, part
 from course.worlds import RankError, run
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 
 TARGETS = torch.randint(4, (3, 6, 5), generator=torch.Generator().manual_seed(0))
 LOSSES = {
@@ -35,7 +35,7 @@ def compared(comm):
         (slope,), (mine,) = (torch.autograd.grad(each, [given])
                              for each, given in ((expected, x), (found, array.local)))  # fmt: skip
         back = DistributedArray(comm, mine, array.layout).gather()
-        errors[name] = max(float(abs(found - expected).detach()), float(abs(back - slope).max()))
+        errors[name] = max(off(found - expected), off(back - slope))
     return errors
 
 

@@ -7,7 +7,7 @@ import torch
 
 from course.parallel.array import DistributedArray, part
 from course.worlds import RankError, run
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 from tests.worlds.simulator.clusters import switched
 
 SUMS = {
@@ -42,7 +42,7 @@ def summed_up(comm, name, grid):
     found = SUMS[name](x)
     (mine,) = torch.autograd.grad((found * factor).sum(), [x.local])
     back = DistributedArray(comm, mine, x.layout).gather()
-    return float((found - expected).detach().abs().max()), float((back - slope).abs().max())
+    return off(found - expected), off(back - slope)
 
 
 @pytest.mark.parametrize("name", SUMS)
