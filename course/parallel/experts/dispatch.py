@@ -8,7 +8,6 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-import torch
 from torch.autograd import Function
 
 from course.collectives import all_to_all, cost
