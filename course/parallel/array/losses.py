@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from course.parallel.array.distributed_array import DistributedArray, implements
 from course.parallel.array.layout import Layout
-from course.parallel.array.pointwise import part_of
+from course.parallel.array.pointwise import part_like
 from course.parallel.array.shapes import total
 
 
@@ -51,7 +51,7 @@ def cross_entropy(x, target, weight=None, size_average=None, ignore_index=-100, 
         raise NotImplementedError(f"rank {x.comm.rank}: a loss of distributed arrays has numbers "
                                   "of classes, no probabilities: gather() first")  # fmt: skip
     layout = Layout((x.layout.cuts[0], *x.layout.cuts[2:]))
-    classes = part_of(target, layout, x.comm)
+    classes = part_like(target, layout, x.comm)
     local = functional.cross_entropy(x.local, classes, weight, ignore_index=ignore_index,
                                      reduction="none", label_smoothing=label_smoothing)  # fmt: skip
     losses = DistributedArray(x.comm, local, layout)

@@ -79,6 +79,14 @@ def part_of(x, layout, comm):
     return _seen_in(x, layout.boxes(), comm)
 
 
+def part_like(x, layout, comm):
+    """`part_of` what is not broadcast.  Raises ValueError unless it has the shape of `layout`."""
+    if tuple(x.shape) != layout.shape:
+        raise ValueError(f"rank {comm.rank}: something of the shape {layout.shape} is wanted here, "
+                         f"not {tuple(x.shape)}")  # fmt: skip
+    return part_of(x, layout, comm)
+
+
 def _seen_in(x, boxes, comm):
     """What of an argument is broadcast to this rank's one of `boxes`, which all ranks have."""
     if isinstance(x, DistributedArray):

@@ -6,7 +6,7 @@ import torch
 
 from course.parallel.array.distributed_array import DistributedArray, implements
 from course.parallel.array.layout import Layout
-from course.parallel.array.pointwise import part_of
+from course.parallel.array.pointwise import part_like
 from course.parallel.array.replicated import summed
 
 
@@ -103,7 +103,10 @@ def unflatten(x, dim, sizes):
 
 @implements(torch.cat)
 def cat(tensors, dim=0):
-    """Arrays one behind the other along an axis that is not cut; they are cut as the first is."""
+    """Arrays one behind the other along an axis that is not cut; they are cut as the first is.
+
+    Raises ValueError where they differ along another axis.
+    """
     first = next(x for x in tensors if isinstance(x, DistributedArray))
     (axis,) = _axes(first, dim)
     if first.layout.grid[axis] > 1:
@@ -111,14 +114,14 @@ def cat(tensors, dim=0):
                          f"{first.layout} nothing can be joined: redistribute() it")  # fmt: skip
     lengths = [x.shape[axis] for x in tensors]
     layouts = [first.layout.with_axis(axis, (0, length)) for length in lengths]
-    local = [part_of(x, *each, first.comm) for x, *each in zip(tensors, layouts)]
+    local = [part_like(x, each, first.comm) for x, each in zip(tensors, layouts)]
     return DistributedArray(first.comm, torch.cat(local, axis),
                             first.layout.with_axis(axis, (0, sum(lengths))))  # fmt: skip
 
 
 def _axes(x, dim) -> tuple:
-    """Axes from 0 on, of one or several.  Raises IndexError for one that x has not."""
-    dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    """Axes from 0 on, of one, of several, or of all: None, ().  Raises IndexError for others."""
+    dims = (dim,) if isinstance(dim, int) else dim or range(x.ndim)
     for axis in dims:
         if not -x.ndim <= axis < x.ndim:
             raise IndexError(f"rank {x.comm.rank}: {x.layout} has no axis {axis}")

@@ -68,9 +68,9 @@ def gates(clean, noisy, deviation, k: int) -> Gates:
     is None there is none, and an expert's load is how many tokens it has."""
     chosen = top_experts(noisy, k)
     weights = noisy.gather(1, chosen).softmax(dim=1)
-    spread = torch.zeros_like(noisy).scatter(1, chosen, weights)
+    spread = weights.new_zeros(noisy.shape).scatter(1, chosen, weights)
     if deviation is None or k == noisy.shape[1]:
-        load = torch.zeros_like(clean).scatter(1, chosen, 1.0).sum(dim=0)
+        load = torch.zeros_like(spread).scatter(1, chosen, 1.0).sum(dim=0)
     else:
         load = chosen_probability(clean, noisy, deviation, k).sum(dim=0)
     return Gates(chosen, weights, spread.sum(dim=0), load)

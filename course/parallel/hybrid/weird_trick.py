@@ -59,8 +59,11 @@ def train_in_rounds(comm, top, loss, x, y, *, scheme="c", update=None) -> Traine
     the batch of `top` is then a p-th of the batch of what is below.  Either way `x.backward(slope)`
     follows, and what is below sums its gradients over ranks (`SummedGradients`).  What stands
     between the layers of `top` does the same on all ranks: dropout would need one seed for all.
-    Cost: `weird_trick_cost`.  Raises ValueError for a scheme that there is not.
+    Cost: `weird_trick_cost`.  Raises ValueError for a scheme that there is not, and unless every
+    row has a label.
     """
+    if len(y) != len(x):
+        raise ValueError(f"rank {comm.rank}: {len(x)} rows have a label each: not {len(y)}")
     counts = [torch.zeros(1, dtype=torch.long, device="cpu") for _ in range(comm.size)]
     all_gather(comm, counts, torch.tensor([len(x)], device="cpu"))
     plan, total = rounds(scheme, [int(n) for n in counts]), sum(int(n) for n in counts)

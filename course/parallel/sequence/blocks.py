@@ -53,11 +53,10 @@ def tiles(queries, keys, causal):
 def attend(q, k, v, tile, scale):
     """The answers of a tile [..., rows, dim], and l [..., rows, 1]."""
     scores = tile.scores(q, k, scale)
-    highest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    highest = scores.amax(-1, keepdim=True)
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
-    answers = weights @ v[..., tile.columns, :] / total.clamp(min=torch.finfo(total.dtype).tiny)
-    return answers, total.log() + highest
+    return weights @ v[..., tile.columns, :] / total, total.log() + highest
 
 
 def join(answers, logs, more, of_more):

@@ -34,7 +34,12 @@ class SequenceCut(NamedTuple):
         return torch.cat(pieces) if pieces else torch.arange(0)
 
     def part(self, x, rank: int, axis: int = 0) -> torch.Tensor:
-        """What `rank` has of a whole `x` [length along `axis`].  Nothing is sent."""
+        """What `rank` has of a whole `x` [length along `axis`].  Nothing is sent.
+
+        Raises ValueError for another length.
+        """
+        if x.shape[axis] != self.length:
+            raise ValueError(f"rank {rank}: {self.length} positions are cut: not {x.shape[axis]}")
         return x.index_select(axis, self.positions(rank).to(x.device))
 
     def pairs(self, rank: int) -> int:

@@ -107,7 +107,7 @@ class _RingAttention(Function):
         ring, (q, k, v, out, logs) = ctx.ring, ctx.saved_tensors
         saved = logs, slope.to(logs.dtype), (slope * out.to(logs.dtype)).sum(-1, keepdim=True)
         of_q, sums, handles = torch.zeros_like(q, dtype=logs.dtype), 0, ()
-        with ring.call("adjoint of ring attention"):
+        with _exactly(q.device.type), ring.call("adjoint of ring attention"):
             for step, owner, block in ring.round(torch.cat([k, v], -1).contiguous()):
                 mine = _slopes_of(ring, owner, block.to(logs.dtype), q.to(logs.dtype), of_q, saved)
                 for handle in handles:  # what the ranks before have added to this block's

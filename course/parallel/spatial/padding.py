@@ -19,6 +19,8 @@ def pad(x, pad, mode="constant", value=None):
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ValueError(f"rank {x.comm.rank}: a padding has two numbers an axis, for {x.ndim} "
                          f"axes at most: not {tuple(pad)}")  # fmt: skip
+    if mode == "circular" and min(pad, default=0) < 0:  # what is cut off does not come round
+        x, pad = functional.pad(x, [min(n, 0) for n in pad]), [max(n, 0) for n in pad]
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [
         tuple(pad[at : at + 2]) for at in range(len(pad) - 2, -1, -2)
     ]

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from course.parallel.array import DistributedArray, part
 from course.worlds import RankError, run
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 
 TARGETS = torch.randint(4, (3, 6, 5), generator=torch.Generator().manual_seed(0))
 LOSSES = {
@@ -35,7 +35,7 @@ def compared(comm):
         (slope,), (mine,) = (torch.autograd.grad(each, [given])
                              for each, given in ((expected, x), (found, array.local)))  # fmt: skip
         back = DistributedArray(comm, mine, array.layout).gather()
-        errors[name] = max(float(abs(found - expected).detach()), float(abs(back - slope).max()))
+        errors[name] = max(off(found - expected), off(back - slope))
     return errors
 
 
@@ -59,6 +59,7 @@ def refused(comm, how):
         "option": lambda: functional.mse_loss(places, places, weight=drawn(2, 4, 4)),
         "probabilities": lambda: functional.cross_entropy(places, drawn(2, 4, 4)),
         "reduction": lambda: functional.mse_loss(places, places, reduction="median"),
+        "targets": lambda: functional.cross_entropy(places, TARGETS[:, :4, 0]),
     }[how]()
 
 
@@ -68,6 +69,7 @@ def refused(comm, how):
     ("option", "rank 0: a loss of distributed arrays has no weight"),
     ("probabilities", "a loss of distributed arrays has numbers of classes, no probabilities"),
     ("reduction", "rank 0: a loss is reduced by mean, sum or none, not 'median'"),
+    ("targets", r"rank 0: something of the shape \(2, 4\) is wanted here, not \(3, 4\)"),
 ])  # fmt: skip
 def test_what_a_loss_cannot_do(how, sentence):
     with pytest.raises(RankError, match=sentence):

@@ -10,7 +10,7 @@ from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, NDR
 from course.parallel.array import DistributedArray, cut_at, evenly, part
 from course.worlds import RankError, run, simulated
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 
 W = drawn(1, 4, 1, seed=5)
 EXPRESSIONS = {
@@ -55,7 +55,7 @@ def compared(comm, name, grid):
         slopes = [torch.autograd.grad(each, [given], allow_unused=True)[0]
                   for each, given in ((total, again), (expected, w))]  # fmt: skip
         errors.append(torch.zeros(1) if slopes[1] is None else slopes[0] - slopes[1])
-    return max(float(error.detach().abs().max()) for error in errors)
+    return max(off(error) for error in errors)
 
 
 def every_expression(comm):
@@ -88,7 +88,7 @@ def products(comm):
     errors = [w.grad - whole[2].grad, total - (a @ b @ c).square().sum()]
     for array, tensor in ((x, whole[0]), (y, whole[1])):
         errors.append(DistributedArray(comm, array.local.grad, array.layout).gather() - tensor.grad)
-    return max(float(error.detach().abs().max()) for error in errors)
+    return max(off(error) for error in errors)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -122,9 +122,9 @@ def of_programs(comm):
         found, expected = program(*cut), program(*whole)
         for result in (found, expected):
             result.square().sum().backward()
-        errors[name] = float((found.gather() - expected).detach().abs().max())
+        errors[name] = off(found.gather() - expected)
         slope = DistributedArray(comm, cut[0].local.grad, cut[0].layout).gather()
-        errors[name] += float((slope - whole[0].grad).abs().max())
+        errors[name] += off(slope - whole[0].grad)
     return errors
 
 

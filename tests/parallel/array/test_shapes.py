@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from course.parallel.array import DistributedArray, part
-from course.worlds import run
-from tests.parallel.array.test_fetch import drawn
+from course.worlds import RankError, run
+from tests.parallel.array.test_fetch import drawn, off
+from tests.worlds.simulator.clusters import switched
 
 SUMS = {
     "all": lambda x: x.sum(),
@@ -17,6 +18,7 @@ SUMS = {
     "uncut axis": lambda x: x.sum(1).square().sum(),
     "uncut, kept": lambda x: (x - torch.mean(x, 1, keepdim=True)).square().sum(),
     "dtype": lambda x: x.sum(dtype=torch.float32).double(),
+    "no axes are all": lambda x: x.mean(()) + x.sum(dim=[]),
 }
 SHAPES = {
     "permuted": lambda x: x.permute(2, 0, 3, 1),
@@ -40,7 +42,7 @@ def summed_up(comm, name, grid):
     found = SUMS[name](x)
     (mine,) = torch.autograd.grad((found * factor).sum(), [x.local])
     back = DistributedArray(comm, mine, x.layout).gather()
-    return float((found - expected).detach().abs().max()), float((back - slope).abs().max())
+    return off(found - expected), off(back - slope)
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -76,3 +78,15 @@ def cases(comm):
 def every_case(ranks):
     """Of all ranks, in one run."""
     return run(cases, ranks, timeout=60)
+
+
+def joined(comm, rows):
+    torch.cat([part(comm, drawn(2, 4), (comm.size, 1)), drawn(rows, 4)], 1)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_joined_is_of_one_length_along_the_other_axes(rows):
+    """One row was joined to every rank's, and of three rows the last was left out, in silence."""
+    told = rf"rank 0: something of the shape \(2, 4\) is wanted here, not \({rows}, 4\)"
+    with pytest.raises(RankError, match=told):
+        run(joined, 2, rows, on=switched(2))

@@ -23,6 +23,7 @@ def test_capacity_takes_the_first_ranks_tokens_first():
     plan = dispatch_plan(ASKED, capacity=3)
     assert plan.kept == [[3, 0, 2], [0, 0, 1]]
     assert plan.tokens == [3, 0, 3] and plan.dropped == [1, 0, 3]
+    assert dispatch_plan([[5], [2], [1]], capacity=4).kept == [[4], [0], [0]]
     assert dispatch_plan([[0, 0], [0, 0]]).imbalance == 1.0
     assert capacity_of(1.25, 2, 64, 8) == 20 and capacity_of(1.0, 1, 10, 4) == 3
     assert capacity_of(1.1, 1, 100, 10) == 11  # 1.1 * 100 / 10 is a little more in floats

@@ -126,3 +126,13 @@ def test_what_is_not_a_number_is_refused():
         gate(torch.full((2, 3), torch.nan))
     with pytest.raises(ValueError, match=r"a number for every token and expert: \[2, 4\], not"):
         gate(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_weights_may_have_more_digits_than_logits(monkeypatch):
+    """Under autocast a GPU makes every softmax float32, and the gate failed in evaluation."""
+    softmax = torch.Tensor.softmax
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda x, dim: softmax(x.float(), dim))
+    gate = NoisyTopKGate(3, 4, dtype=torch.bfloat16).eval()
+    found = gate(torch.ones(300, 3, dtype=torch.bfloat16))
+    assert found.importance.dtype == found.load.dtype == torch.float32
+    assert found.load.tolist() == [300, 300, 0, 0]

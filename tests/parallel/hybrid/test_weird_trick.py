@@ -265,6 +265,17 @@ def dies(comm, scheme, when):
     train_in_rounds(comm, top, loss, x, y, scheme=scheme)
 
 
+def with_labels(comm, count):
+    x, y = torch.ones(4, WIDTH).double(), torch.zeros(count).long()
+    train_in_rounds(comm, cut(comm, fully_connected()), cross_entropy, x, y)
+
+
+def test_a_label_more_than_there_are_rows_is_refused():
+    """It was left out, in silence."""
+    with pytest.raises(RankError, match="rank 0: 4 rows have a label each: not 5"):
+        run(with_labels, 2, 5, on=switched(2))
+
+
 @pytest.mark.parametrize("scheme, when", [("a", 0), ("b", 1), ("c", 0), ("c", 2)])
 def test_a_rank_that_fails_in_any_round_ends_the_others(scheme, when):
     with pytest.raises(

@@ -37,6 +37,12 @@ def test_a_part_is_taken_in_the_order_of_the_cut():
     assert zigzag(8, 2).part(x, 1, 1).tolist() == [[2, 3, 4, 5], [10, 11, 12, 13]]
 
 
+def test_what_is_longer_than_the_cut_is_refused():
+    """Its end was in nobody's part, in silence."""
+    with pytest.raises(ValueError, match="rank 1: 8 positions are cut: not 9"):
+        zigzag(8, 2).part(torch.arange(9), 1)
+
+
 CUTS = {
     "ranks": contiguous(6, 3),
     "twice": SequenceCut((((0, 3),), ((2, 6),))),

@@ -60,6 +60,12 @@ def test_a_shard_is_a_part_of_the_whole_or_beside_it():
             assert (memory == flat.whole.untyped_storage()._cdata) == same
 
 
+def test_of_halves_that_are_not_trained_there_are_no_more_digits():
+    frozen = nn.Parameter(torch.ones(4).bfloat16(), requires_grad=False)
+    flat = FlatShards([frozen], Rank(0, 2), 3, "not here")
+    assert flat.own.dtype == torch.bfloat16 and not flat.mastered
+
+
 def test_what_is_freed_takes_no_memory_and_comes_back():
     (first, second), flat = cut([(5,), (2, 2)], 1, 3)[0]
     flat.free()

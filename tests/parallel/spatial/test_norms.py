@@ -12,7 +12,7 @@ from course.cluster.hardware import FREE, NDR
 from course.parallel.array import DistributedArray, part
 from course.parallel.spatial.norms import local_batch_norm
 from course.worlds import RankError, run, simulated
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 from tests.parallel.spatial.test_windows import kept
 
 LAYERS = {
@@ -47,7 +47,7 @@ def compared(comm, name, grid):
         errors += [a.grad - b.grad for a, b in zip(mine.parameters(), whole.parameters())]
         errors += [(a - b).double() for a, b in zip(mine.buffers(), whole.buffers())
                    if a.is_floating_point()]  # fmt: skip
-    return max(float(each.detach().abs().max()) for each in errors)
+    return max(off(each) for each in errors)
 
 
 def every_norm(comm):

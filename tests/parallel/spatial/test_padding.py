@@ -20,7 +20,7 @@ def padded(comm, mode, count):
     draw, worst = random.Random(comm.size), []
     for number in range(count):
         shape = 2, 3, draw.randint(3, 8), draw.randint(3, 8)
-        options = {"pad": [draw.randint(0, 2) for _ in range(4)], "mode": mode}
+        options = {"pad": [draw.randint(-1, 2) for _ in range(4)], "mode": mode}
         if mode == "constant" and draw.random() < 0.5:
             options["value"] = 1.5
         layout = spatial_layout(draw, shape, comm.size)

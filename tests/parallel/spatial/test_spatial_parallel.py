@@ -11,7 +11,7 @@ from torch.nn import functional
 from course.parallel.array import DistributedArray
 from course.parallel.spatial.spatial_parallel import SpatialParallel
 from course.worlds import RankError, run
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 from tests.parallel.spatial.networks import ResNet, UNet
 
 GRIDS = {1: (1, 1), 2: (1, 2), 3: (3, 1), 4: (2, 2)}
@@ -51,7 +51,7 @@ def trained(comm, name):
         errors.append(losses[0] - losses[1])
         both = zip(whole.state_dict().values(), mine.module.state_dict().values(), strict=True)
         errors += [(a - b).double() for a, b in both]
-    return max(float(each.detach().abs().max()) for each in errors)
+    return max(off(each) for each in errors)
 
 
 def every_task(comm):
@@ -76,7 +76,7 @@ def evaluated(comm):
     with torch.no_grad():
         found = net(images)
         error = found.gather() - net.module(images)
-        return isinstance(found, DistributedArray), float(error.abs().max())
+        return isinstance(found, DistributedArray), off(error)
 
 
 def test_what_it_gives_for_images_is_an_array_of_tiles():

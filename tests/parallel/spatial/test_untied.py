@@ -20,7 +20,7 @@ from course.parallel.array import DistributedArray, evenly, part
 from course.parallel.array.pieces import cost
 from course.parallel.spatial.untied import cut_untied
 from course.worlds import RankError, run, simulated
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 
 NORM = Norm(3, 1.0, 0.01)
 PLANS = {
@@ -51,7 +51,7 @@ def gathered(comm, cut, gradients):
 
 
 def apart(first, second):
-    return max(float((a - b).detach().abs().max()) for a, b in zip(first, second, strict=True))
+    return max(off(a - b) for a, b in zip(first, second, strict=True))
 
 
 def compared(comm, name, grid):
@@ -70,7 +70,7 @@ def compared(comm, name, grid):
     return [
         apart([top], [cut(mine).gather()]),
         apart(tuned, gathered(comm, cut, fine_tuning_gradient(cut, mine, loss))),
-        float(abs(joint - found).detach()) / float(joint.detach()),
+        off(joint - found) / float(joint.detach()),
         apart(slopes, gathered(comm, cut, again)),
     ]
 

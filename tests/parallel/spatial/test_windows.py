@@ -13,7 +13,7 @@ from course.cluster.hardware import FREE, NDR
 from course.parallel.array import Box, cut_at, evenly, part
 from course.parallel.spatial.windows import Window, windowed, worth_hiding
 from course.worlds import RankError, run, simulated
-from tests.parallel.array.test_fetch import drawn
+from tests.parallel.array.test_fetch import drawn, off
 
 WINDOWS = [Window(k, s, b, a, d) for k, s, b, a, d in itertools.product(
     (1, 2, 3, 4), (1, 2, 3), (0, 1, 2), (0, 1), (1, 2))]  # fmt: skip
@@ -128,7 +128,7 @@ def recomputed(comm):
     for cuts in (evenly((9,), (comm.size,)).cuts[0], (0, *[9] * comm.size)):
         expected = slopes(net(), x, recomputed=False)
         found = slopes(net(), part(comm, x, layout=cut_at(x.shape, {2: cuts})), recomputed=True)
-        errors += [float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)]
+        errors += [off(a - b) for a, b in zip(expected, found, strict=True)]
         with torch.autocast("cpu", torch.bfloat16):
             dtype = net().float()(part(comm, x.float(), layout=cut_at(x.shape, {2: cuts}))).dtype
     return max(errors), dtype

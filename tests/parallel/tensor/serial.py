@@ -115,7 +115,8 @@ def distance(a, b):
     if not a.numel():
         return 0.0
     scale = max(1.0, float(b.detach().abs().max()))
-    return float((a.detach() - b.detach()).abs().max()) / scale
+    largest = (a.detach() - b.detach()).abs().max().item()
+    return math.inf if math.isnan(largest) else largest / scale  # which no `max` passes over
 
 
 def worst(errors):
