@@ -58,7 +58,7 @@ class Prediction:
         """The guess beside `measured`; for numbers, how many times too much or too little."""
         measured = progress.plain(measured)
         if not self.made:
-            return Text(f"not predicted; measured {progress.shown(measured, self.unit)}")
+            return Text(f"not predicted; it is {progress.shown(measured, self.unit)}")
         progress.record_prediction(self.question, self.value, measured, self.unit)
         return Text(progress.compared(self.value, measured, self.unit))
 

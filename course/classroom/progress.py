@@ -101,7 +101,7 @@ def compared(said, measured, unit: str = "") -> str:
     if is_number(said) and is_number(measured):
         share = unit == "%" and 0 < said < 1 <= measured
         meant = f" (did you mean {shown(100 * said, unit)}?)" if share else ""
-        beside = f"you said {shown(said)}, measured {shown(measured, unit)}"
+        beside = f"you said {shown(said)}, it is {shown(measured, unit)}"
         return f"{beside}: {missed_by(said, measured)}{meant}"
     so = "and so it is" if alike(said, measured) else f"but it is {shown(measured, unit)}"
     return f"you said {shown(said, unit)}, {so}"

@@ -293,24 +293,24 @@ def test_solution_names_the_file_in_the_course(monkeypatch):
 def test_a_prediction_is_compared():
     guess = predict("How many bytes?", 24, unit="bytes")
     assert repr(guess) == "noted: How many bytes? You say 24 bytes"
-    assert repr(guess.compare(18)) == "you said 24, measured 18 bytes: 1.3 times too much"
+    assert repr(guess.compare(18)) == "you said 24, it is 18 bytes: 1.3 times too much"
 
 
 @pytest.mark.parametrize(
     ("said", "measured", "sentence"),
     [
-        (18, 18, "you said 18, measured 18: exactly"),
-        (3, 24, "you said 3, measured 24: 8 times too little"),
-        (1, 25e6, "you said 1, measured 2.5e+07: 25,000,000 times too little"),
-        (100, 98, "you said 100, measured 98: within 5 %"),
-        (-2, 3, "you said -2, measured 3: the sign is wrong"),
-        (-4, -2, "you said -4, measured -2: 2 times too much"),
-        (0, 5, "you said 0, measured 5: too little"),
-        (5, 0, "you said 5, measured 0: too much"),
-        (0, -0.5, "you said 0, measured -0.5: too much"),
-        (-5, 0, "you said -5, measured 0: too little"),
-        (5, float("inf"), "you said 5, measured inf: too little"),
-        (float("inf"), 5, "you said inf, measured 5: too much"),
+        (18, 18, "you said 18, it is 18: exactly"),
+        (3, 24, "you said 3, it is 24: 8 times too little"),
+        (1, 25e6, "you said 1, it is 2.5e+07: 25,000,000 times too little"),
+        (100, 98, "you said 100, it is 98: within 5 %"),
+        (-2, 3, "you said -2, it is 3: the sign is wrong"),
+        (-4, -2, "you said -4, it is -2: 2 times too much"),
+        (0, 5, "you said 0, it is 5: too little"),
+        (5, 0, "you said 5, it is 0: too much"),
+        (0, -0.5, "you said 0, it is -0.5: too much"),
+        (-5, 0, "you said -5, it is 0: too little"),
+        (5, float("inf"), "you said 5, it is inf: too little"),
+        (float("inf"), 5, "you said inf, it is 5: too much"),
         (True, True, "you said True, and so it is"),
         (True, False, "you said True, but it is False"),
         ("hangs", "hangs", "you said 'hangs', and so it is"),
@@ -323,8 +323,8 @@ def test_a_prediction_is_compared():
         ([1, 2], "12", "you said [1, 2], but it is '12'"),
         (3, "many", "you said 3, but it is 'many'"),
         ([1, 2], (1, 2), "you said [1, 2], and so it is"),
-        (torch.tensor(3), torch.tensor([3.0]), "you said 3, measured 3: exactly"),
-        (np.float32(0.5), np.int64(1), "you said 0.5, measured 1: 2 times too little"),
+        (torch.tensor(3), torch.tensor([3.0]), "you said 3, it is 3: exactly"),
+        (np.float32(0.5), np.int64(1), "you said 0.5, it is 1: 2 times too little"),
         (np.arange(2), torch.arange(2), "you said [0, 1], and so it is"),
     ],
 )
@@ -345,7 +345,7 @@ def test_a_share_is_asked_about_where_per_cent_are_wanted(said, measured, questi
 def test_no_prediction_yet(ledger_file):
     guess = predict("How many?", ...)
     assert repr(guess) == "not predicted yet: How many? Put your guess in place of the dots."
-    assert repr(guess.compare(18)) == "not predicted; measured 18"
+    assert repr(guess.compare(18)) == "not predicted; it is 18"
     assert not ledger_file.exists()
 
 

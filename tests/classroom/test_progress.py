@@ -33,7 +33,7 @@ def test_the_overview(monkeypatch):
         "\n"
         "predictions\n"
         "  How many?\n"
-        "    you said 24, measured 18 MB: 1.3 times too much\n"
+        "    you said 24, it is 18 MB: 1.3 times too much\n"
         "  Does it hang?\n"
         "    you said 'yes', not yet compared"
     )

@@ -9,7 +9,7 @@ import torch
 
 from course.collectives import all_reduce
 from course.worlds import RankError, run, slurm
-from tests.worlds.slurm.programs import full, release
+from tests.worlds.slurm.programs import FIRST_TWO, full, release
 
 pytestmark = pytest.mark.usefixtures("at_box")
 
@@ -62,10 +62,9 @@ def test_ranks_need_no_room_on_a_node_and_who_writes_there_is_told(box, tmp_path
     for name in ("TMPDIR", "HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    two = slurm(nodes=2, options=("--nodelist=n[1-2]",))  # whatever Slurm still takes back
     with full(box, 2, tmp_path), full(box, 2, "/dev/shm"):
-        assert run(sums, 4, on=two) == [24.0] * 4
+        assert run(sums, 4, on=FIRST_TWO) == [24.0] * 4
         told = "rank 1 on n2 failed: OSError: .Errno 28. No space left on device"
         with pytest.raises(RankError, match=told):
-            run(writes, 2, on=two)
+            run(writes, 2, on=FIRST_TWO)
         release()

@@ -10,6 +10,7 @@ import torch
 from course.comm import Trace
 from course.worlds import RankError, RunTimeout, run, slurm
 from tests.worlds.slurm.programs import (
+    FIRST_TWO,
     PATIENCE_S,
     after,
     agents,
@@ -31,7 +32,7 @@ def lopsided(comm):
 
 def test_the_first_cause_is_told_with_its_rank_and_node():
     with pytest.raises(RankError) as caught:
-        run(lopsided, 4, on=slurm(nodes=2))
+        run(lopsided, 4, on=FIRST_TWO)
     assert str(caught.value).startswith("rank 2 on n2 failed: KeyError: 'of rank 2'")
     assert re.search("rank 0 on n1(: PeerLost| was still running)", str(caught.value))
     assert caught.value.rank == 2 and isinstance(caught.value.exception, KeyError)
@@ -43,7 +44,7 @@ def waits(comm):
 
 def test_ranks_of_two_nodes_that_wait_for_one_another_are_named():
     with pytest.raises(RunTimeout, match="rank 3 on n2 was still running, in waits"):
-        run(waits, 4, on=slurm(nodes=2), timeout=None, limit=1.0)
+        run(waits, 4, on=FIRST_TWO, timeout=None, limit=1.0)
 
 
 def test_events_of_all_nodes_are_in_one_time():
@@ -81,17 +82,17 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_why_a_node_was_lost_is_told_and_the_next_run_has_fresh_ones(box, begun, loss):
-    run(summed, 2, on=slurm(nodes=2))
+    run(summed, 2, on=FIRST_TWO)
     with after(begun, lambda: loss(box)), pytest.raises(RankError, match=LOSSES[loss]):
-        run(begins, 2, on=slurm(nodes=2), timeout=None, limit=PATIENCE_S)
-    assert run(summed, 2, on=slurm(nodes=2))[1][3] == 1.0
+        run(begins, 2, on=FIRST_TWO, timeout=None, limit=PATIENCE_S)
+    assert run(summed, 2, on=FIRST_TWO)[1][3] == 1.0
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nodes_that_are_lost_between_two_runs_are_asked_for_anew(box, loss):
-    run(summed, 2, on=slurm(nodes=2))
+    run(summed, 2, on=FIRST_TWO)
     before = kept()
     loss(box)
     assert until(lambda: before.agents[1].gone)
-    assert run(summed, 2, on=slurm(nodes=2))[1][3] == 1.0
+    assert run(summed, 2, on=FIRST_TWO)[1][3] == 1.0
     assert kept() is not before
