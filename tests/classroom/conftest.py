@@ -1,7 +1,10 @@
-"""Every test has a ledger of its own, and none touches the one of whoever runs the tests."""
+"""Every test has a ledger of its own, and none touches the one of whoever runs the tests; no figure
+opens a window, or is left to the next test."""
 
 import sys
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.ledger import ledger
@@ -14,6 +17,13 @@ def ledger_file(tmp_path, monkeypatch):
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     yield path
     ledger(path).unsaved.clear()  # else it is written when pytest ends
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("agg")
+    yield
+    plt.close("all")
 
 
 @pytest.fixture

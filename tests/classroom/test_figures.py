@@ -1,7 +1,5 @@
 import warnings
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -24,12 +22,10 @@ DRAWN = {
 
 
 @pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
+def warnings_are_errors():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("kind", DRAWN)

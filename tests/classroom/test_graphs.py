@@ -20,13 +20,6 @@ from course.parallel.gossip.topology import (
 BIG = {4: 0.5, 12: 0.45, 64: 0.09}  # ranks -> no picture on a ring of so many may be larger
 
 
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
-
-
 def history(graph, rounds):
     """What gossip on the graph makes of random pictures [rounds + 1, ranks, 3, 2]."""
     x = torch.rand(graph.ranks, 6, generator=torch.Generator().manual_seed(0)).double()

@@ -1,15 +1,6 @@
-import matplotlib as mpl
 import matplotlib.pyplot as plt
-import pytest
 
 from course.classroom.one_page import write_page
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_a_page_has_texts_tables_and_figures_and_needs_no_network(tmp_path):

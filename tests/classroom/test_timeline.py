@@ -1,7 +1,5 @@
 """Lanes of work: bars where their numbers say, one colour a kind, texts that fit."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom import timeline
@@ -12,13 +10,6 @@ ROWS = {
     "rank 0 computes": [Piece("backward", 0.0, 2.0, "1"), Piece("backward", 2.0, 3.0, "2")],
     "rank 0 sends": [Piece("all-reduce", 2.0, 8.0, "1"), Piece("all-reduce", 8.0, 8.01, "2")],
 }
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_bars_are_where_their_numbers_say():

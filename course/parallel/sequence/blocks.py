@@ -51,7 +51,10 @@ def tiles(queries, keys, causal):
 
 
 def attend(q, k, v, tile, scale):
-    """The answers of a tile [..., rows, dim], and l [..., rows, 1]."""
+    """The answers of a tile [..., rows, dim], and l [..., rows, 1].
+
+    Each query sees the tile's first key: queries and keys are cut at the same places.
+    """
     scores = tile.scores(q, k, scale)
     highest = scores.amax(-1, keepdim=True)
     weights = (scores - highest).exp()

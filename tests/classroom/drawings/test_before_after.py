@@ -1,21 +1,10 @@
 """Before and after: rows in the order of after, hollow before, full after with its number."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import before_after
 
 BEFORE = {"a": [90.0, 92.0], "b": [70.0, 72.0], "c": [80.0, 80.0]}
 AFTER = {"a": [60.0, 64.0], "b": [69.0, 71.0], "c": [75.0, 85.0]}
 KINDS = {"a": "tied", "b": "pooled", "c": "pooled"}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn():

@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
@@ -8,13 +6,6 @@ from course.classroom.drawings import block_windows
 from course.classroom.figures import COLOURS
 
 FIELD = block_windows.FIELD
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def corners(axes):

@@ -1,17 +1,6 @@
 """Only the numbers of ranks that there are stand at the axis."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import by_ranks
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_ranks_are_at_the_axis_and_knobs_are_those_of_lines():

@@ -1,21 +1,11 @@
 """Bars of several groups of candidates: the same order in all panels, the baseline dashed."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 from matplotlib.colors import to_rgb
 
 from course.classroom.drawings import candidates
 
 EASY = {"net": (88, 87, 89), "pixel": (71, 71, 71), "filter": (83, 82, 85)}
 FAIR = {"net": (86, 80, 90), "pixel": (60, 55, 65), "filter": (74, 70, 76)}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def rows(axes):

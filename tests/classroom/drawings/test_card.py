@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex
 
@@ -12,13 +10,6 @@ FOUR = processes(oversubscribe=True)
 @pytest.fixture(scope="module")
 def held():
     return run(card.all_eight, 4, on=FOUR)
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def table(held, name, side):

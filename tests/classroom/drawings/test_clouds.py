@@ -1,7 +1,5 @@
 """Two classes: told apart without colour, and the line where the score is 0."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -11,13 +9,6 @@ from course.learning.training.classifier import Classifier
 
 FEATURES = [[0.0, 0.0], [1.0, 3.0], [2.0, 1.0]]
 MODEL = Classifier(*(torch.tensor(each) for each in ([2.0, 4.0], -2.0, [1.0, 1.0], [1.0, 2.0])))
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn():

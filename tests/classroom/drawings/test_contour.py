@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -9,13 +7,6 @@ from course.classroom.drawings import contour
 HESSIAN = torch.tensor([[2.0, 1.9], [1.9, 2.0]], dtype=torch.float64)  # 3.9 along (1, 1), 0.1
 BEST = torch.tensor([0.5, 0.5], dtype=torch.float64)
 START = torch.tensor([0.0, 1.4], dtype=torch.float64)
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def texts(axes):

@@ -1,18 +1,8 @@
 """The region of several layers, by hand, and in the title."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 import torch
 
 from course.classroom.drawings import depth
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_a_region_grows_by_half_a_window_a_layer():

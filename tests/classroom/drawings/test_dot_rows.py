@@ -1,17 +1,6 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import dot_rows
 
 ROWS = {"first": {"counted": 15.0, "timed": 1.0}, "second": {"counted": 2.3}}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_every_number_stands_in_the_row_of_its_thing():

@@ -1,20 +1,11 @@
 """Loads of experts: every bar is the plan's, dropped tokens stand on top, levels are named."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import expert_load
 from course.parallel.experts.dispatch import dispatch_plan
 
 ASKED = [[3, 0, 2], [1, 0, 4]]
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def bars(axes):

@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import fabric
@@ -9,13 +7,6 @@ from course.cluster.hardware import EDR, FREE
 TREE = fat_tree(2, 2, FREE, EDR)
 UP, DOWN = ("leaf 0", "spine 1"), ("spine 1", "leaf 1")
 CARRIED = {("gpu 0", "leaf 0"): 3, UP: 3, DOWN: 5}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def texts(axes):

@@ -1,18 +1,8 @@
 """The path of a feature: five pictures in order, the patch where it is, the four means."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 import torch
 
 from course.classroom.drawings import feature_path
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn():

@@ -1,7 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import framework_steps
 from course.cluster.frameworks.chrome import STEP, Work
 
@@ -11,13 +7,6 @@ WORKS = {
             Work("arithmetic", 0.002, 0.004), Work("arithmetic", 0.00401, 0.006),
             Work(STEP, 0, 0.010)],
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def bars(axes, row):

@@ -1,19 +1,8 @@
 """Objective and lower bound: both named, the gap at a step measured."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import gap
 
 OBJECTIVE, BOUND = [9.0, 6.0, 5.5, 5.2], [1.0, 3.0, 4.5, 5.0]
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_both_lines_are_drawn_from_step_one_and_named():

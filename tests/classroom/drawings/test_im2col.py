@@ -1,19 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgb
 
 from course.classroom.drawings import im2col
 
 PICTURE, TAPS = np.arange(12).reshape(3, 4), np.array([[1, 2], [3, 4]])
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def numbers(axes):

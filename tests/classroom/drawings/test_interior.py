@@ -1,18 +1,8 @@
 """Pieces of a layer: two waits, the interior between them, the border at the end."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import interior
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
-
 
 LATE = interior.pieces([5.0, 5.1, 5.3, 5.3, 5.4])
 SOON = interior.pieces([5.0, 5.0, 5.2, 5.22, 5.3])

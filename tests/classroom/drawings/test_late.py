@@ -1,17 +1,6 @@
 """Late ranks: counted at the end of their row, and told apart without colour."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import late
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_late_ranks_are_large_dark_and_counted():

@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import layer_cost
 from course.cluster.hardware import FDR, P100
 
 FITS = {"neurons cut": 20_000, "images cut": 5_000}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def seconds(n):

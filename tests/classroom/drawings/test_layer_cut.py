@@ -1,17 +1,8 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_rgba
 
 from course.classroom.drawings import layer_cut
 from course.classroom.figures import COLOURS
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def cells(axes, *, rank=None, arrived=None):

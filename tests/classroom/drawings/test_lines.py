@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
 from course.classroom.drawings import lines
 
 TWO = {"first": (range(3), [1, 2, 3]), "second": (range(3), [1, 4, 9])}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def places(axes):

@@ -1,20 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import memory
 
 ROWS = {
     "stage 0": {"weights": 2.0, "gradients": 2.0, "optimizer": 12.0},
     "stage 3": {"weights": 0.5, "gradients": 0.5, "optimizer": 3.0},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def bars(axes):

@@ -2,8 +2,6 @@
 
 import itertools
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -11,13 +9,6 @@ from course.classroom.drawings import network
 
 X, H, S = [1, 0.5, 2], [1, 2], [0, 1.1]
 W1, W2 = np.array([[1, -1], [2, 2], [-0.5, 1]]), np.array([[0.5, 0.1], [-0.25, 0.5]])
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn(**options):

@@ -1,16 +1,7 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import offers
 from course.cluster.planning import DGX_A100, DGX_H100, Assumptions, Budget, Transformer, search
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_every_candidate_is_a_dot_of_its_kind():

@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import overhead
 
 SIZES = [1, 4, 16, 64, 10_000]
 TOOK = [1e-3 + 1e-6 * (size - 1) for size in SIZES]  # fixed: as much as 1,000 pixels
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_the_model_runs_through_both_ends_and_the_dots_are_measured():

@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import overlap
 
 MOMENTS = [0, 0.001, 0.002, 0.004, 0.006]  # forward 1 ms, layer 2: 1 ms, layer 1: 2 ms
 SENDS = [(0.002, 0.005)]
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def bars(axes):

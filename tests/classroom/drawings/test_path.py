@@ -2,8 +2,6 @@
 
 import itertools
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
@@ -12,13 +10,6 @@ from course.classroom.drawings import path
 
 ROWS = {"by hand": [(4, 1, 5, 5), (3, -4, 0), (9, 16, 0), (5, 4), (1, -1)]}
 STEPS = {"pixels": 0, "match": 2, "rectify": 1, "pool": 2, "normalise": 2}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn(rows=ROWS):

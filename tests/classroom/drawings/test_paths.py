@@ -1,18 +1,8 @@
 """Losses of ways are told at the end, compared at all steps, and drawn for the first seed."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 import torch
 
 from course.classroom.drawings import paths
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def rank(shift):

@@ -1,19 +1,9 @@
 """The timeline of a placed graph has its schedule's times, in lanes of devices and of pairs."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import placement
 from course.cluster.placement.schedule import Schedule, Span, Transfer
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
-
 
 PLACED = Schedule(None, {}, [
     Span("a", "gpu 1", 0.0, 0.002), Span("b", "gpu 0", 0.005, 0.006),

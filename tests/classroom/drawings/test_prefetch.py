@@ -1,8 +1,6 @@
 import itertools
 from types import SimpleNamespace
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch import nn
@@ -14,13 +12,6 @@ from course.cluster.hardware import FREE, GTX_680, Cable
 from course.comm import Trace
 from course.parallel.sharded import Sharded
 from course.worlds import run, simulated
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def event(operation, start, end, call="", rank=0, peer=-1, background=True):

@@ -1,6 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 from matplotlib.colors import to_hex
 
 from course.classroom.drawings import rank_grid
@@ -10,13 +7,6 @@ GROUPS = {
     "data": [(rank, rank + 6) for rank in range(6)],
     "tensor": [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)],
 }
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def words(axes):

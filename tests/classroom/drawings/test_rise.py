@@ -1,20 +1,9 @@
 """The dot is at the lowest validation loss, and the title says how far above it the run ends."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import rise
 
 LOSSES = {"training": (range(4), [2.0, 1.0, 0.5, 0.1]),
           "validation": (range(4), [2.0, 0.8, 1.0, 1.2])}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_the_lowest_validation_loss_is_a_dot_and_the_rise_is_told():

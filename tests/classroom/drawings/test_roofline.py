@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import roofline
 
 SLOPES = {"from memory": 10e9, "over a cable": 0.1e9}
 DOTS = {"batch 1": (0.5, 4e9), "batch 4": (2.0, 15e9), "batch 64": (30.0, 70e9)}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_each_slope_is_its_bytes_a_second_and_ends_at_the_roof():

@@ -1,20 +1,11 @@
 """Rounds are drawn as they were: what is computed above, what travels below."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 from torch import nn
 
 from course.classroom.drawings import round_lanes
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import ETHERNET_10G, K20
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def network():

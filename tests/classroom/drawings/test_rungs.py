@@ -2,10 +2,6 @@
 
 import math
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import rungs
 from course.parallel.farm.halving import Halving, Rung, Trial
 
@@ -15,13 +11,6 @@ FOUND = Halving(2, 0.1, None, [
     [Trial(2, 0.1, None), Trial(0, 0.4, None)],
 ])  # fmt: skip
 NAMES = ["rate 1", "rate 100", "rate 0.1", "rate 0.01"]
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_a_candidate_has_its_losses_up_to_its_last_rung():

@@ -1,7 +1,6 @@
 """The bars of a schedule: where its times are, with what they are, told apart without colour."""
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import schedule
@@ -13,13 +12,6 @@ from course.parallel.pipeline import (
     zero_bubble,
 )
 from course.parallel.pipeline.timing import Span, Timing
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def bars(axes):

@@ -1,20 +1,11 @@
 """Two steps on shards, the second with prefetch; times in units of arithmetic, on the formulas."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
 from course.classroom.drawings import prefetch, shard_steps
 from course.cluster.hardware import ETHERNET_1G, FDR, NVLINK_V100
 from course.comm import Trace
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_the_second_step_gathers_once_less_and_is_shorter():

@@ -1,16 +1,6 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 from matplotlib.colors import to_rgba
 
 from course.classroom.drawings import shards
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_a_rank_keeps_whole_vectors_and_its_own_part_of_sharded_ones():

@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import shown_rows
@@ -7,13 +5,6 @@ from course.parallel.hybrid.weird_trick import rounds
 
 ROWS = [4, 3]
 PLANS = {scheme: rounds(scheme, ROWS) for scheme in "abc"}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def told(axes):

@@ -1,18 +1,9 @@
 """The soft threshold: 0 in the middle, shifted outside; the best pair lies on the diamond."""
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from course.classroom.drawings import soft_threshold
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_the_line_is_flat_up_to_the_threshold_and_shifted_by_it_outside():

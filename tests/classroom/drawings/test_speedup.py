@@ -1,17 +1,8 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import speedup
 
 POINTS = {"measured": {1: 1, 4: 3.2}, "simulated, FDR": {1: 1, 4: 3.5}, "published": {4: 3.0}}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_every_point_stands_where_it_is_said():

@@ -2,10 +2,6 @@
 
 import itertools
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
-
 from course.classroom.drawings import stages
 from course.learning.nine_layers import BILLION, Geometry, Plan
 
@@ -13,13 +9,6 @@ PLAN = Plan(channels=1, side=12, even=None, stages=(
     Geometry(field=6, stride=2, maps=2, penalty=0.1, pool=3, pool_stride=1),
     Geometry(field=2, stride=1, maps=3, penalty=0.1, pool=1, pool_stride=1),
 ))  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn():

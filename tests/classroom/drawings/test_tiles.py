@@ -1,5 +1,3 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -11,13 +9,6 @@ from course.parallel.array import Box, evenly
 LAYOUT = evenly((8, 12), (2, 2))
 REGIONS = [Box.of((max(a - 1, 0), min(b + 1, 8)), (max(c - 2, 0), min(d + 2, 12)))
            for (a, b), (c, d) in (box.intervals for box in LAYOUT.boxes())]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def of_rank(axes, rank, *, filled):

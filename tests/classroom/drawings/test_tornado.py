@@ -1,18 +1,9 @@
 import matplotlib as mpl
-import matplotlib.pyplot as plt
-import pytest
 
 from course.classroom.drawings import tornado
 from course.cluster.cots.machine import Bar
 
 BARS = [Bar("arithmetic", 40.0, 80.0), Bar("network", 50.0, 60.0)]
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def test_bars_reach_from_low_to_high_in_their_order():

@@ -1,18 +1,9 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings import waste as drawing
 from course.cluster.failover.interval import optimal, waste
 
 NUMBERS = 300, 31_536, 600
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 def drawn(**more):

@@ -1,16 +1,7 @@
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from course.classroom.drawings import waves
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("agg")
-    yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("row", [[2, 5, 4, 1], [1.0, -2, 7, 0, 3], [4]])
