@@ -1,7 +1,7 @@
 """A notebook for somebody who reads and cannot run it: `as_read(notebook)` changes what would say
 nothing on a page.
 
-A slider's text goes, as the film strip below it shows the same.  What was measured after a guess,
+A slider's text goes, as the film strip below it shows the same.  The answer to a prediction,
 what draws figures only, hints and solutions are folded.  Stubs say what their check asks for.
 """
 
@@ -13,18 +13,24 @@ import ipywidgets
 from nbformat.v4 import new_markdown_cell
 
 from course.classroom.book_map import notebooks
-from course.classroom.exercises import find, solution
+from course.classroom.exercises import (
+    FILL_IN,
+    NO_GUESS,
+    NOT_DONE,
+    NOT_PREDICTED,
+    find,
+    solution,
+)
 from course.classroom.problems import catalogue
 
 PARTS = ("I", "II", "III", "IV")
 FOR_LINTERS = re.compile(r"  # (noqa|fmt)\b.*")
 WIDGET = re.compile(r"(\w+)\(")
 NAME = re.compile(r"""["'](\w+)["']""")
-ASKED, MEASURED, TO_DO = "not predicted yet: ", "not predicted; measured ", "not done yet: "
-DOTS = "Put your guess in place of the dots."
+TO_DO = f"{NOT_DONE}: "
 FOLDED = {  # by myst-nb's tag: what is said before a fold is opened, and after
     "hide-input": ("The code behind this, which needs no reading", "Hide the code"),
-    "hide-output": ("Say what you expect, then see what was measured", "Hide what was measured"),
+    "hide-output": ("Say what you expect, then see what it is", "Hide what it is"),
 }
 
 
@@ -54,15 +60,15 @@ def is_widget(output: dict) -> bool:
 
 
 def shown(output: dict) -> dict:
-    """An output in the words of a page: a question, what was measured, or what a check asks."""
+    """An output in the words of a page: a question, its answer, or what a check asks."""
     text = " ".join(text_of(output).split())
     if output["output_type"] == "stream":
         return output | {"text": text_of(output).replace(TO_DO, "the check asks: ")}
-    if text.startswith(ASKED):
-        question = text.removeprefix(ASKED).removesuffix(DOTS).strip()
+    if text.startswith(NO_GUESS):
+        question = text.removeprefix(NO_GUESS).removesuffix(FILL_IN).strip()
         return paragraph("asked", "What do you expect?", question)
-    if text.startswith(MEASURED):
-        return paragraph("measured", "Measured:", text.removeprefix(MEASURED))
+    if text.startswith(NOT_PREDICTED):
+        return paragraph("answer", "Answer:", text.removeprefix(NOT_PREDICTED))
     if text.startswith(TO_DO):
         return paragraph("asked", "The check asks:", text.removeprefix(TO_DO))
     return output
@@ -77,7 +83,7 @@ def paragraph(kind: str, head: str, text: str) -> dict:
 def fold(cell: dict):
     """Fold the code that only draws, and the outputs that answer a question."""
     tags = cell["metadata"].setdefault("tags", [])
-    answers = any('class="measured"' in str(output.get("data")) for output in cell["outputs"])
+    answers = any('class="answer"' in str(output.get("data")) for output in cell["outputs"])
     tag = "hide-input" if "harness" in tags else "hide-output" if answers else ""
     if tag:
         tags.append(tag)

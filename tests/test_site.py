@@ -269,12 +269,13 @@ def test_a_page_has_the_cells_and_pictures_of_its_notebook_and_no_widget(page):
     assert not re.search(r"children=|Slider\(|<Figure|not done yet|not predicted", texts)
 
 
-def test_code_that_only_draws_is_folded_and_so_is_what_was_measured(page):
+def test_code_that_only_draws_is_folded_and_so_is_the_answer_to_a_prediction(page):
     for cell, made in zip(page.cells, page.html.select("div.cell"), strict=True):
         harness = "harness" in cell["metadata"].get("tags", ())
         assert bool(made.select("details .cell_input")) == harness
-        for measured in made.select(".measured"):
-            assert harness or measured.find_parent("details")
+        answers, outputs = made.select(".answer"), json.dumps(cell["outputs"])
+        assert len(answers) == outputs.count("not predicted; ")
+        assert harness or all(answer.find_parent("details") for answer in answers)
 
 
 def test_hints_and_solutions_are_folded_below_every_exercise(page):

@@ -21,6 +21,10 @@ __all__ = ["Exercise", "Prediction", "Verdict", "Wrong", "check", "hint", "predi
 
 LIMIT_S = 60.0  # for a check; a run on ranks within it has a limit of its own
 
+# How what a learner has not done yet begins: whoever reads an output knows it by these words.
+NO_GUESS, NOT_PREDICTED, NOT_DONE = "not predicted yet: ", "not predicted; it is ", "not done yet"
+FILL_IN = "Put your guess in place of the dots."
+
 
 class UnknownExercise(KeyError):
     """There is no exercise of that name."""
@@ -38,7 +42,7 @@ class Verdict:
         self.name, self.right, self.sentence = name, right, sentence
 
     def __repr__(self):
-        word = {True: "right", False: "not right yet", None: "not done yet"}[self.right]
+        word = {True: "right", False: "not right yet", None: NOT_DONE}[self.right]
         return f"{word}: {self.sentence}"
 
 
@@ -58,13 +62,13 @@ class Prediction:
         """The guess beside `measured`; for numbers, how many times too much or too little."""
         measured = progress.plain(measured)
         if not self.made:
-            return Text(f"not predicted; it is {progress.shown(measured, self.unit)}")
+            return Text(NOT_PREDICTED + progress.shown(measured, self.unit))
         progress.record_prediction(self.question, self.value, measured, self.unit)
         return Text(progress.compared(self.value, measured, self.unit))
 
     def __repr__(self):
         if not self.made:
-            return f"not predicted yet: {self.question} Put your guess in place of the dots."
+            return f"{NO_GUESS}{self.question} {FILL_IN}"
         return f"noted: {self.question} You say {progress.shown(self.value, self.unit)}"
 
 
