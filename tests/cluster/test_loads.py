@@ -49,7 +49,7 @@ def test_all_bytes_of_all_messages_are_on_the_links_of_their_routes():
 
 def test_a_placement_moves_the_load():
     graph = coates_2013(2)
-    up = ("server 0", "infiniband")
+    up = ("server 0", "switch")
     assert link_loads(graph, ring(8, 1), contiguous(graph, 8))[up] == 1
     assert link_loads(graph, ring(8, 1), round_robin(graph, 8))[up] == 4
 

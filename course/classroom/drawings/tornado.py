@@ -4,16 +4,17 @@ top.  Such a chart is called a tornado."""
 from course.classroom.figures import COLOURS, named, panels
 
 
-def draw(bars, base, title, x, *, marks=None, chosen=None, axes=None):
+def draw(bars, base, title, x, *, marks=None, chosen=None, known=(), axes=None):
     """`bars` with `assumption`, `low` and `high`, drawn in their order from the top; `base` is the
-    answer as assumed, `marks` {name: x} are upright lines; bars beside a `chosen` one are pale.
-    Returns the axes.
+    answer as assumed, `marks` {name: x} are upright lines; bars beside a `chosen` one are pale,
+    those of what is `known`, and only tried otherwise, hatched.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=1.6 + 0.42 * len(bars))[0]
     over = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for place, bar in enumerate(bars):
         colour = COLOURS[4] if chosen in (None, bar) else "0.9"
-        axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=colour, edgecolor="0.2")
+        axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=colour, edgecolor="0.2",
+                  hatch="//" if bar in known else None)  # fmt: skip
         for at, shift, side in ((bar.low, -4, "right"), (bar.high, 4, "left")):
             axes.annotate(f"{at:.3g}", (at, place), (shift, 0), textcoords="offset points",
                           ha=side, va="center", fontsize=9, bbox=over)  # fmt: skip

@@ -20,7 +20,7 @@ def coates_2013(
     The GPUs of a server share its adapter.  Found: 16 servers; seed C, K: four GPUs and one adapter
     each.  Assumed: each GPU on PCIe 3.0 x16, the adapter no narrower than its cable.
     """
-    names = "gpu", "server", "infiniband"
+    names = "gpu", "server", "switch"
     return _shared_adapters(servers, per_server, device, inside, network, names)
 
 

@@ -3,6 +3,7 @@
 import statistics
 import time
 
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from course.cluster.scaling.programs import PROGRAMS
@@ -17,20 +18,23 @@ def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, t
 
     `world(p)` is where p ranks live; `told` hears of each point.  With `resting` layers the
     arithmetic needs no core: more ranks than cores then show the curve of a cluster.
+    Every rank has as many threads as each of the most ranks has: a rank alone would else be a
+    larger machine, or, with little to compute, a slower one, as threads that rested wake late.
     Raises ValueError for a program that is not known, and as `run` does.
     """
     _check(programs, turns)
-    points = []
+    points, most = [], max(ranks)
+    threads = min(run(_threads, most, on=world(most), timeout=120))
     for program in programs:
         for scaling, amount in AMOUNTS.items():
             for p in ranks:
-                said = run(_timed, p, program, amount(p), resting, turns, on=world(p),
+                said = run(_timed, p, program, amount(p), resting, turns, threads, on=world(p),
                            checked=False, timeout=120)  # fmt: skip
                 spans, *counts = zip(*said)
                 seconds = statistics.median(max(turn) for turn in zip(*spans))
                 points.append(Point(program, scaling, p, "measured", seconds, *map(sum, counts)))
                 told(_sentence(points[-1]))
-    return Results(points, provenance(world(max(ranks)), resting, turns))
+    return Results(points, provenance(world(most), resting, turns))
 
 
 def foretell(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Point]:
@@ -62,12 +66,18 @@ def _sentence(point) -> str:
             f"{1e3 * point.seconds:8.1f} ms {point.source}")  # fmt: skip
 
 
-def _timed(comm, program, amount, resting, turns):
+def _threads(comm) -> int:
+    """How many threads a rank of this world computes with."""
+    return torch.get_num_threads()
+
+
+def _timed(comm, program, amount, resting, turns, threads):
     """(seconds of each of this rank's steps, bytes that it sends in one, and its floating-point
     operations), after one to warm up, in which these are counted.
 
     Ranks begin together: a barrier is before each step, and not in its time.
     """
+    torch.set_num_threads(threads)
     step, seconds = PROGRAMS[program](comm, amount, resting), []
     with FlopCounterMode(display=False) as counter:
         step()

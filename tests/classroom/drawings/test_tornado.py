@@ -32,3 +32,8 @@ def test_a_chosen_bar_stands_out():
     assert first.get_facecolor() == mpl.colors.to_rgba("0.9") != second.get_facecolor()
     alike = [bar.get_facecolor() for bar in tornado.draw(BARS, 60, "", "speed-up").patches]
     assert alike == [second.get_facecolor()] * 2
+
+
+def test_a_bar_of_what_is_known_is_hatched():
+    first, second = tornado.draw(BARS, 60, "", "speed-up", known=BARS[1:2]).patches[:2]
+    assert (first.get_hatch(), second.get_hatch()) == (None, "//")

@@ -38,7 +38,7 @@ def test_coates_machine_has_64_gpus_on_16_adapters():
     graph = coates_2013()
     devices = Routes(graph).devices
     assert len(devices) == 64
-    assert graph.degree("infiniband") == 16
+    assert graph.degree("switch") == 16
     assert {graph.degree(f"server {n}") for n in range(16)} == {4 + 1}
     assert {graph.nodes[name]["device"] for name in devices} == {GTX_680}
     assert [graph.nodes[name]["server"] for name in devices] == [n // 4 for n in range(64)]

@@ -3,14 +3,16 @@
 import re
 
 import pytest
+import torch
 
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR
 from course.cluster.scaling import __main__ as program
 from course.cluster.scaling import foretell, load, measure
+from course.cluster.scaling.measure import _threads, _timed
 from course.cluster.scaling.programs import PROGRAMS
 from course.cluster.scaling.work import DEVICE
-from course.worlds import processes
+from course.worlds import processes, run
 
 CLUSTER = lambda p: one_switch(p, DEVICE, FDR)  # noqa: E731
 
@@ -30,6 +32,24 @@ def test_a_program_sends_as_much_where_it_is_imagined(name):
     assert first == alone <= second <= 1.2 * first and both == pytest.approx(2 * first, rel=0.2)
     for each in (results.points, foretold):
         assert each[1].sent_bytes > 0 == each[0].sent_bytes
+
+
+def threads_after(comm, threads):
+    _timed(comm, "data_parallel", 1, True, 1, threads)
+    return torch.get_num_threads()
+
+
+def test_a_rank_alone_has_no_more_threads_than_each_of_many(monkeypatch):
+    given = []
+
+    def noted(fn, ranks, *args, **options):
+        given.extend(args[-1:])
+        return run(fn, ranks, *args, **options)
+
+    monkeypatch.setitem(measure.__globals__, "run", noted)
+    measure(lambda p: processes(), [1, 2], ["data_parallel"], turns=1, resting=True, told=len)
+    assert given == run(_threads, 2)[:1] * 4
+    assert [run(threads_after, 1, many) for many in (1, 2)] == [[1], [2]]
 
 
 def test_what_is_not_known_is_refused():

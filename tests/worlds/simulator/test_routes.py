@@ -29,7 +29,7 @@ def test_servers_are_left_by_the_adapter_alone():
     routes = Routes(coates_2013())
     assert names(routes.route("gpu 0", "gpu 1")) == [("gpu 0", "server 0"), ("server 0", "gpu 1")]
     far = routes.route("gpu 3", "gpu 60")
-    assert [end for _, end in names(far)] == ["server 0", "infiniband", "server 15", "gpu 60"]
+    assert [end for _, end in names(far)] == ["server 0", "switch", "server 15", "gpu 60"]
     assert far.bottleneck.bytes_per_s == FDR.bytes_per_s
     assert far.latency_s == 2 * (PCIE_3.latency_s + FDR.latency_s)
 
