@@ -30,7 +30,7 @@ NAME = re.compile(r"""["'](\w+)["']""")
 TO_DO = f"{NOT_DONE}: "
 FOLDED = {  # by myst-nb's tag: what is said before a fold is opened, and after
     "hide-input": ("The code behind this, which needs no reading", "Hide the code"),
-    "hide-output": ("Say what you expect, then see what it is", "Hide what it is"),
+    "hide-output": ("Say what you expect, then see the answer", "Hide the answer"),
 }
 
 

@@ -21,7 +21,7 @@ __all__ = ["Exercise", "Prediction", "Verdict", "Wrong", "check", "hint", "predi
 
 LIMIT_S = 60.0  # for a check; a run on ranks within it has a limit of its own
 
-# How what a learner has not done yet begins: whoever reads an output knows it by these words.
+# How the output begins of what is not done yet: the pages of the site know it by these words.
 NO_GUESS, NOT_PREDICTED, NOT_DONE = "not predicted yet: ", "not predicted; it is ", "not done yet"
 FILL_IN = "Put your guess in place of the dots."
 
