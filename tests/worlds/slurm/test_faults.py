@@ -164,6 +164,18 @@ def started(place, folder):
     )  # fmt: skip
 
 
+def told(notebook, folder, sentence):
+    """What a notebook said once it has ended, and whether it failed with the sentence. A job says
+    it in its log, perhaps later, and may fail with 0: `sbatch --wait` goes by the state of the job,
+    which is over before Slurm has heard how its script ended."""
+    log = folder.with_suffix(".log")
+    _, said = notebook.communicate(timeout=PATIENCE_S)
+    if "sbatch" in notebook.args:
+        found = until(lambda: log.exists() and re.search(sentence, log.read_text()))
+        return log.read_text(), found
+    return said, notebook.returncode and re.search(sentence, said)
+
+
 def test_a_run_whose_job_s_time_is_over_is_told_on_a_login_node_and_inside_of_the_job(
     box, tmp_path
 ):
@@ -173,7 +185,5 @@ def test_a_run_whose_job_s_time_is_over_is_told_on_a_login_node_and_inside_of_th
     assert until(lambda: all(len([*each.iterdir()]) == 2 for each in folders.values()))
     time_is_over(box)
     for place, notebook in notebooks.items():
-        _, said = notebook.communicate(timeout=PATIENCE_S)
-        log = folders[place].with_suffix(".log")
-        said += log.read_text() if log.exists() else ""
-        assert notebook.returncode and re.search(PLACES[place][1], said), said
+        said, is_told = told(notebook, folders[place], PLACES[place][1])
+        assert is_told, (place, said)
