@@ -203,7 +203,9 @@ def line(learners: int, learner_gb: float) -> tuple:
         return f"{rule}, and {free:.1f} GB are free: not tried", learner_gb
     try:
         row = measured(learners)
-    except (TimeoutError, urllib.error.URLError, queue.Empty):
+    except (TimeoutError, urllib.error.URLError, queue.Empty) as error:
+        if not isinstance(getattr(error, "reason", error), (TimeoutError, queue.Empty)):
+            raise  # a server that refuses, or is gone, is not a slow one
         rule = f"{learners} learners are too many for {os.cpu_count()} cores"
         return f"{rule}: after {PATIENCE_S:g} s not all had run {ROUNDS} times", learner_gb
     return ROW.format(*row), row[2] / 1e3

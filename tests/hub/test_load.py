@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.error
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,3 +73,25 @@ def test_what_cannot_be_measured_is_told(monkeypatch, learner_gb, patience_s, se
     monkeypatch.setattr(load, "PATIENCE_S", patience_s)
     told, still = load.line(1, learner_gb)
     assert re.fullmatch(sentence, told) and still == learner_gb
+
+
+@pytest.mark.parametrize("error", [
+    urllib.error.HTTPError("http://here", 500, "Internal Server Error", None, None),
+    urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")),
+    RuntimeError("the kernel died"),
+])  # fmt: skip
+def test_a_server_that_fails_is_not_taken_for_a_slow_one(monkeypatch, error):
+    def fails(learners):
+        raise error
+
+    monkeypatch.setattr(load, "measured", fails)
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        load.line(1, 0.1)
+
+
+def test_a_server_that_does_not_answer_in_time_is_a_slow_one(monkeypatch):
+    def waits(learners):
+        raise urllib.error.URLError(TimeoutError("timed out"))
+
+    monkeypatch.setattr(load, "measured", waits)
+    assert "are too many for" in load.line(1, 0.1)[0]
