@@ -85,10 +85,7 @@ class Desk:
         """A server with a notebook's kernel, and its imports."""
         if self.left_s:
             self.start()
-        said = self._file(f"jpserver-{self.server.pid}.json")
-        new = urllib.request.Request(f"{said['url']}api/kernels", b"{}", method="POST",
-                                     headers={"Authorization": f"token {self.token}"})  # fmt: skip
-        kernel = json.load(urllib.request.urlopen(new, timeout=self.left_s))["id"]
+        kernel = self._kernel(self._file(f"jpserver-{self.server.pid}.json")["url"])
         self.client = BlockingKernelClient()
         self.client.load_connection_info(self._file(f"kernel-{kernel}.json"))
         self.client.start_channels(hb=False)  # a busy machine is no dead kernel
@@ -97,9 +94,26 @@ class Desk:
 
     def _file(self, name) -> dict:
         file = self.folder / "own" / name
+        return self._soon(lambda: json.loads(file.read_text()), (OSError, ValueError))
+
+    def _kernel(self, url) -> str:
+        """The name of a new kernel.  A server that has told its address may not yet listen."""
+        new = urllib.request.Request(f"{url}api/kernels", b"{}", method="POST",
+                                     headers={"Authorization": f"token {self.token}"})  # fmt: skip
+
+        def ask():
+            try:
+                return json.load(urllib.request.urlopen(new, timeout=self.left_s))["id"]
+            except urllib.error.URLError as error:
+                raise error.reason if isinstance(error.reason, ConnectionError) else error from None
+
+        return self._soon(ask, ConnectionError)
+
+    def _soon(self, call, not_yet):
+        """What `call()` returns, as soon as it raises none of `not_yet`, while the server lives."""
         while self.left_s and self.server.poll() is None:
-            with contextlib.suppress(OSError, ValueError):
-                return json.loads(file.read_text())
+            with contextlib.suppress(not_yet):
+                return call()
             time.sleep(0.1)
         raise RuntimeError((self.folder / "log").read_text()[-500:])
 

@@ -5,6 +5,7 @@ its name, its begin `ts` and length `dur` in microseconds, its process `pid` and
 """
 
 import json
+import math
 from typing import NamedTuple
 
 STEP = "step"  # what measure.py calls a step
@@ -32,17 +33,23 @@ def read(path) -> list[dict]:
 
 def work_of_step(path) -> list[Work]:
     """The work of the shortest step in a trace, each kind in order, what overlaps or touches joined
-    to one; last comes the whole step.  Raises ValueError for a trace without steps."""
+    to one; last comes the whole step.  Arithmetic is what the step's own thread does, while no
+    wait lies inside of it.  Raises ValueError for a trace without steps."""
     events = read(path)
     steps = [event for event in events if event["name"] == STEP]
     if not steps:
         raise ValueError(f"{path} has no event that is called {STEP!r}")
     step = min(steps, key=lambda event: event["dur"])
+    thread = [event for event in events if event["tid"] == step["tid"]]
+    lasted = [(_message(event["name"]), event["ts"], _end(event)) for event in events]
+    lasted += [
+        ("arithmetic", *own) for name, *own in innermost(thread) if name.startswith(ARITHMETIC)
+    ]
     spans = {}
-    for event in events:
-        what, start = _kind(event, step), (event["ts"] - step["ts"]) / 1e6
-        if what and start >= 0 and event["ts"] < step["ts"] + step["dur"]:
-            spans.setdefault(what, []).append((start, start + event["dur"] / 1e6))
+    for what, start, end in lasted:
+        if what and step["ts"] <= start < _end(step):
+            span = (start - step["ts"]) / 1e6, (end - step["ts"]) / 1e6
+            spans.setdefault(what, []).append(span)
     found = [Work(what, *span) for what, each in spans.items() for span in union(each)]
     return [*found, Work(STEP, 0.0, step["dur"] / 1e6)]
 
@@ -64,6 +71,22 @@ def union(spans) -> list[tuple]:
         else:
             joined.append((start, end))
     return joined
+
+
+def innermost(events):
+    """Yields (name, start, end) of each stretch of a thread's time, in microseconds, by the event
+    that covers it with no other inside.  Events of one thread are inside of or after another."""
+    around, now = [], 0.0
+    for event in [*sorted(events, key=lambda event: (event["ts"], -event["dur"])), None]:
+        begin = event["ts"] if event else math.inf
+        while around and _end(around[-1]) <= begin:
+            done = around.pop()
+            yield done["name"], now, max(now, _end(done))
+            now = max(now, _end(done))
+        if around:
+            yield around[-1]["name"], now, begin
+        around.append(event)
+        now = begin
 
 
 def exposed_s(work) -> float:
@@ -103,12 +126,13 @@ def for_perfetto(paths, out):
         json.dump({"traceEvents": events}, file)
 
 
-def _kind(event, step) -> str:
-    """What an event is to a step, if anything; arithmetic is what the step's own thread does."""
-    name = event["name"]
-    if name.startswith(ARITHMETIC) and event["tid"] == step["tid"]:
-        return "arithmetic"
+def _message(name) -> str:
+    """The message that an event of this name is, if it is one."""
     return next((name.removeprefix(each) for each in MESSAGES if name.startswith(each)), "")
+
+
+def _end(event) -> float:
+    return event["ts"] + event["dur"]
 
 
 def _length(spans) -> float:

@@ -47,6 +47,22 @@ def test_the_shortest_step_is_taken_and_its_work_in_order(path):
     ]  # fmt: skip
 
 
+def test_what_waits_inside_of_an_operation_is_no_arithmetic(tmp_path):
+    """An operation of DTensor multiplies, waits for a message, and adds."""
+    waits = [
+        lasted(STEP, 0, 100), lasted("aten::addmm", 10, 60), lasted("aten::mm", 12, 10),
+        lasted("_c10d_functional::wait_tensor", 30, 30), lasted("aten::view", 31, 2),
+        lasted("gloo:all_reduce", 25, 33, tid=8), lasted("aten::add", 70, 5),
+    ]  # fmt: skip
+    path = tmp_path / "waits.json"
+    path.write_text(json.dumps({"traceEvents": waits}))
+    assert rounded(work_of_step(path))[:-1] == [
+        ("all_reduce", 25, 58), ("arithmetic", 10, 30), ("arithmetic", 31, 33),
+        ("arithmetic", 60, 75),
+    ]  # fmt: skip
+    assert round(1e6 * exposed_s(work_of_step(path))) == 26
+
+
 def test_messages_are_counted_by_their_names_and_for_each_step(path):
     assert calls_a_step(path) == {"gloo:all_reduce": 0.5}
 
