@@ -198,13 +198,13 @@ def measured(learners: int) -> tuple:
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(Desk.open, desks))
-            memory, count, files = most_while(desks, Desk.learn)
-            at_rest = footprint(desks)[0]
+            most, rest = most_while(desks, Desk.learn), footprint(desks)
         finally:
             with ThreadPoolExecutor(learners) as pool:
                 list(pool.map(Desk.close, desks))
+    memory, count, files = map(max, most, rest)  # who looks at a crowd of processes looks rarely
     slowest_s = max(desk.slowest_s for desk in desks)
-    each = (round(value / learners) for value in (memory / 1e6, at_rest / 1e6, count, files))
+    each = (round(value / learners) for value in (memory / 1e6, rest[0] / 1e6, count, files))
     crowded = "yes" if slowest_s > CROWDED_S else "no"
     return learners, f"{memory / 1e9:.1f}", *each, f"{slowest_s:.1f} s", crowded
 
