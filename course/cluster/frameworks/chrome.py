@@ -38,11 +38,14 @@ def work_of_step(path) -> list[Work]:
     if not steps:
         raise ValueError(f"{path} has no event that is called {STEP!r}")
     step = min(steps, key=lambda event: event["dur"])
-    spans = {}
-    for event in events:
-        what, start = _kind(event, step), (event["ts"] - step["ts"]) / 1e6
-        if what and start >= 0 and event["ts"] < step["ts"] + step["dur"]:
-            spans.setdefault(what, []).append((start, start + event["dur"] / 1e6))
+    end, spans = _end(step), {}
+    pieces = [(event, event["ts"], _end(event)) for event in events]
+    own = innermost([event for event in events if event["tid"] == step["tid"]])
+    for what, start, stop in _messages(pieces) + _arithmetic(own):
+        if step["ts"] <= start < end:
+            spans.setdefault(what, []).append(
+                ((start - step["ts"]) / 1e6, (stop - step["ts"]) / 1e6)
+            )
     found = [Work(what, *span) for what, each in spans.items() for span in union(each)]
     return [*found, Work(STEP, 0.0, step["dur"] / 1e6)]
 
@@ -103,12 +106,37 @@ def for_perfetto(paths, out):
         json.dump({"traceEvents": events}, file)
 
 
-def _kind(event, step) -> str:
-    """What an event is to a step, if anything; arithmetic is what the step's own thread does."""
-    name = event["name"]
-    if name.startswith(ARITHMETIC) and event["tid"] == step["tid"]:
-        return "arithmetic"
-    return next((name.removeprefix(each) for each in MESSAGES if name.startswith(each)), "")
+def innermost(events) -> list[tuple]:
+    """What one thread is at: (event, start, end) in which no event inside of it is under way."""
+    pieces, under_way, now = [], [], 0.0
+    ends = {"ts": float("inf"), "dur": 0}
+    for event in [*sorted(events, key=lambda e: (e["ts"], -e["dur"])), ends]:
+        while under_way and _end(under_way[-1]) <= event["ts"]:
+            inner = under_way.pop()
+            pieces.append((inner, now, _end(inner)))
+            now = max(now, _end(inner))
+        if under_way:
+            pieces.append((under_way[-1], now, event["ts"]))
+        now = event["ts"]
+        under_way.append(event)
+    return [piece for piece in pieces if piece[1] < piece[2]]
+
+
+def _end(event) -> float:
+    return event["ts"] + event["dur"]
+
+
+def _arithmetic(pieces) -> list[tuple]:
+    """Pieces whose innermost event is arithmetic: a wait inside of an operation is none."""
+    return [("arithmetic", *span) for e, *span in pieces if e["name"].startswith(ARITHMETIC)]
+
+
+def _messages(pieces) -> list[tuple]:
+    """Pieces that are messages, by their names without "gloo:" or "course:"."""
+    return [
+        (event["name"].removeprefix(each), *span)
+        for event, *span in pieces for each in MESSAGES if event["name"].startswith(each)
+    ]  # fmt: skip
 
 
 def _length(spans) -> float:

@@ -47,6 +47,21 @@ def test_the_shortest_step_is_taken_and_its_work_in_order(path):
     ]  # fmt: skip
 
 
+def test_a_wait_inside_of_arithmetic_is_no_arithmetic(tmp_path):
+    """A tensor that is cut sends within aten::addmm: only the innermost event is what is done."""
+    events = [
+        lasted(STEP, 0, 100), lasted("aten::addmm", 10, 80), lasted("c10d::wait_tensor", 20, 50),
+        lasted("aten::view", 65, 5), lasted("aten::mm", 70, 20),
+        lasted("gloo:all_reduce", 20, 45, tid=8),
+    ]  # fmt: skip
+    path = tmp_path / "nested.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    work = work_of_step(path)
+    spans = [(start, end) for what, start, end in rounded(work) if what == "arithmetic"]
+    assert spans == [(10, 20), (65, 90)]
+    assert round(1e6 * exposed_s(work)) == 45
+
+
 def test_messages_are_counted_by_their_names_and_for_each_step(path):
     assert calls_a_step(path) == {"gloo:all_reduce": 0.5}
 
