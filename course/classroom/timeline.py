@@ -7,7 +7,7 @@ from matplotlib.patches import Patch
 
 from course.classroom.figures import COLOURS, named, panels
 
-WIDTH, LANE, LETTERS = 9.2, 0.42, 8.3  # inches; inches of height; points that a letter needs
+WIDTH, LANE, LETTERS = 9.2, 0.42, 6.5  # inches; inches of height; points that a letter needs
 TEXT_POINTS = 8
 
 

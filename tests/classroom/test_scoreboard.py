@@ -38,8 +38,14 @@ def test_who_waits_for_nobody_is_hardly_later_with_a_slow_worker():
     assert quick.seconds < slow.seconds < 1.3 * quick.seconds < waits.seconds
 
 
-def test_real_processes_learn_the_same():
-    found = losses(data_parallel)
+def unchecked(comm, net, batches):
+    """`data_parallel` where no collective begins with a roll call."""
+    assert not comm.checked
+    return data_parallel(comm, net, batches)
+
+
+def test_real_processes_learn_the_same_and_need_no_roll_calls():
+    found = losses(unchecked)
     expected = [serial(seed, 64, RATE).loss for seed in digits.SEEDS]
     assert found == pytest.approx(expected, rel=1e-4)
 

@@ -4,6 +4,8 @@ The moments of a step are seconds from its beginning: 0, when forward ends, when
 gradient is there (last layer first), and when everything is over.
 """
 
+import itertools
+
 import matplotlib.pyplot as plt
 
 from course.classroom.drawings import lines
@@ -25,10 +27,10 @@ def two_lanes(runs, title, how):
 
 
 def computed(marks) -> list[Piece]:
-    """The arithmetic of a step from 0 on: `marks` are the ends of forward and of each layer."""
-    layers = range(len(marks) - 1, 0, -1)
-    backward = [Piece(BACKWARD, *span, str(layer))
-                for layer, *span in zip(layers, marks, marks[1:], strict=False)]  # fmt: skip
+    """The arithmetic of a step from 0 on: `marks` are the ends of forward and of each layer.
+
+    Layers have no numbers: those of the buckets below are what is to be read."""
+    backward = [Piece(BACKWARD, *span) for span in itertools.pairwise(marks)]
     return [Piece(FORWARD, 0.0, marks[0]), *backward]
 
 

@@ -23,10 +23,10 @@ def test_all_runs_share_one_axis_of_time():
     )
 
 
-def test_backward_goes_through_the_layers_from_the_last():
+def test_backward_has_a_bar_for_each_layer_and_numbers_are_for_buckets_alone():
     pieces = overlap.computed([1.0, 2.0, 4.0])
     assert [(piece.what, piece.text) for piece in pieces] == [
-        (overlap.FORWARD, ""), (overlap.BACKWARD, "2"), (overlap.BACKWARD, "1"),
+        (overlap.FORWARD, ""), (overlap.BACKWARD, ""), (overlap.BACKWARD, ""),
     ]  # fmt: skip
     assert [(piece.start, piece.end) for piece in pieces] == [(0, 1), (1, 2), (2, 4)]
 
