@@ -5,11 +5,10 @@ its name, its begin `ts` and length `dur` in microseconds, its process `pid` and
 """
 
 import json
-import math
 from typing import NamedTuple
 
 STEP = "step"  # what measure.py calls a step
-ARITHMETIC, MESSAGES = "aten::", ("gloo:", "course:")  # how names of events begin
+ATEN, MESSAGES = "aten::", ("gloo:", "course:")  # how names of events begin
 
 
 class Work(NamedTuple):
@@ -42,9 +41,7 @@ def work_of_step(path) -> list[Work]:
     step = min(steps, key=lambda event: event["dur"])
     thread = [event for event in events if event["tid"] == step["tid"]]
     lasted = [(_message(event["name"]), event["ts"], _end(event)) for event in events]
-    lasted += [
-        ("arithmetic", *own) for name, *own in innermost(thread) if name.startswith(ARITHMETIC)
-    ]
+    lasted += [("arithmetic", *at) for name, *at in innermost(thread) if name.startswith(ATEN)]
     spans = {}
     for what, start, end in lasted:
         if what and step["ts"] <= start < _end(step):
@@ -76,17 +73,16 @@ def union(spans) -> list[tuple]:
 def innermost(events):
     """Yields (name, start, end) of each stretch of a thread's time, in microseconds, by the event
     that covers it with no other inside.  Events of one thread are inside of or after another."""
-    around, now = [], 0.0
-    for event in [*sorted(events, key=lambda event: (event["ts"], -event["dur"])), None]:
-        begin = event["ts"] if event else math.inf
-        while around and _end(around[-1]) <= begin:
+    around, now, never = [], 0.0, {"name": "", "ts": float("inf"), "dur": 0.0}
+    for event in [*sorted(events, key=lambda event: (event["ts"], -event["dur"])), never]:
+        while around and _end(around[-1]) <= event["ts"]:
             done = around.pop()
-            yield done["name"], now, max(now, _end(done))
-            now = max(now, _end(done))
+            yield done["name"], now, _end(done)
+            now = _end(done)
         if around:
-            yield around[-1]["name"], now, begin
+            yield around[-1]["name"], now, event["ts"]
         around.append(event)
-        now = begin
+        now = event["ts"]
 
 
 def exposed_s(work) -> float:
