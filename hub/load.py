@@ -88,12 +88,25 @@ class Desk:
         said = self._file(f"jpserver-{self.server.pid}.json")
         new = urllib.request.Request(f"{said['url']}api/kernels", b"{}", method="POST",
                                      headers={"Authorization": f"token {self.token}"})  # fmt: skip
-        kernel = json.load(urllib.request.urlopen(new, timeout=self.left_s))["id"]
+        kernel = self._answer(new)["id"]
         self.client = BlockingKernelClient()
         self.client.load_connection_info(self._file(f"kernel-{kernel}.json"))
         self.client.start_channels(hb=False)  # a busy machine is no dead kernel
         self.client.kernel_info(reply=True, timeout=self.left_s)
         self.cell(IMPORTS)
+
+    def _answer(self, request) -> dict:
+        """Raises RuntimeError, with the end of its log, if the server fails, TimeoutError if it is
+        late."""
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=self.left_s))
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, TimeoutError):
+                raise error.reason from None
+            raise RuntimeError(f"{error}\n{self._end_of_log()}") from error
+
+    def _end_of_log(self) -> str:
+        return (self.folder / "log").read_text()[-500:]
 
     def _file(self, name) -> dict:
         file = self.folder / "own" / name
@@ -101,7 +114,7 @@ class Desk:
             with contextlib.suppress(OSError, ValueError):
                 return json.loads(file.read_text())
             time.sleep(0.1)
-        raise RuntimeError((self.folder / "log").read_text()[-500:])
+        raise RuntimeError(self._end_of_log())
 
     def cell(self, code):
         """Run a cell.  Raises RuntimeError if it fails."""
@@ -203,7 +216,7 @@ def line(learners: int, learner_gb: float) -> tuple:
         return f"{rule}, and {free:.1f} GB are free: not tried", learner_gb
     try:
         row = measured(learners)
-    except (TimeoutError, urllib.error.URLError, queue.Empty):
+    except (TimeoutError, queue.Empty):
         rule = f"{learners} learners are too many for {os.cpu_count()} cores"
         return f"{rule}: after {PATIENCE_S:g} s not all had run {ROUNDS} times", learner_gb
     return ROW.format(*row), row[2] / 1e3

@@ -1,11 +1,15 @@
 """`hub/load.py`: what learners need is counted, and what cannot be is a sentence."""
 
 import ast
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,3 +76,39 @@ def test_what_cannot_be_measured_is_told(monkeypatch, learner_gb, patience_s, se
     monkeypatch.setattr(load, "PATIENCE_S", patience_s)
     told, still = load.line(1, learner_gb)
     assert re.fullmatch(sentence, told) and still == learner_gb
+
+
+def desk_at(folder, listener, patience_s):
+    """A desk whose server listens at this socket; all is to be done in `patience_s`."""
+    desk = load.Desk(folder / "0", time.monotonic() + patience_s)
+    desk.start, desk.server = lambda: None, SimpleNamespace(pid=1, poll=lambda: None)
+    (desk.folder / "own").mkdir()
+    (desk.folder / "log").write_text("no kernel for you")
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    (desk.folder / "own" / "jpserver-1.json").write_text(json.dumps({"url": url}))
+    return desk
+
+
+def refuse(listener):
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_a_server_that_fails_is_not_late(folder):
+    """Said «too many learners» of any error of a server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=refuse, args=(listener,), daemon=True).start()
+        desk = desk_at(folder, listener, 60.0)
+        with pytest.raises(RuntimeError, match="500: Broken\nno kernel for you"):
+            desk.open()
+    with pytest.raises(RuntimeError, match="refused.*\nno kernel for you"):
+        desk.open()
+
+
+def test_a_server_that_says_nothing_is_late(folder):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        desk = desk_at(folder, listener, 0.2)
+        with pytest.raises(TimeoutError):
+            desk.open()
