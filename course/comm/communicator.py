@@ -105,7 +105,8 @@ class Communicator:
 
     `members` are their numbers in the world.  In checked mode a send outside of
     collectives returns when its receiver has accepted it, and every collective begins with all
-    ranks saying which call they are in.
+    ranks saying which call they are in.  A rank that has caught an error and left a call out says
+    so with its next one: all raise CommMismatch there, and can go on.
     """
 
     def __init__(self, transport, members, nodes, name="world", *, path=(), buffers=None):
@@ -216,7 +217,8 @@ class Communicator:
         """The messages of one collective call, kept apart from all others.
 
         In checked mode all ranks first say which call, tensors and details (root, op, ...) they
-        are in.  Raises CommMismatch on every rank if they differ.
+        are in.  Raises CommMismatch on every rank if they differ, and on those that wait in it for
+        a rank that has left it by an error of its own.  All can go on after both.
         """
         if self._call.number:  # a part of the collective that this rank is in already
             yield
@@ -229,7 +231,13 @@ class Communicator:
         try:
             yield
         except CommMismatch as error:
-            self._transport.revoke(self._group, number, self.members, str(error))
+            self._revoke(number, str(error))
+            raise
+        except CommError:  # of which the others hear by themselves
+            raise
+        except Exception as error:
+            rank = self._transport.rank
+            self._revoke(number, f"rank {rank} has left {label} before its end: {error!r:.200}")
             raise
         finally:
             self._call = Call()
@@ -337,6 +345,10 @@ class Communicator:
         if len(set(labels)) > 1:
             raise CommMismatch(differing(dict(zip(self.members, labels))))
         return list(texts)
+
+    def _revoke(self, number, sentence):
+        """Tell whoever waits within call `number` that this rank has left it."""
+        self._transport.revoke(self._group, number, self.members, sentence)
 
     def _name_call(self, name, number, tensors, details) -> str:
         words = [describe(x.dtype, x.shape) for x in tensors]

@@ -286,6 +286,35 @@ def test_an_exchange_overtakes_what_nobody_has_asked_for_yet(on, checked):
         assert heard == [[True, True]] * 3
 
 
+def trade_with_one_that_fails(comm, n):
+    """Within a call; rank 1 fails before it trades with anyone."""
+    with comm.collective("trade"):
+        if comm.rank == 1:
+            raise ZeroDivisionError
+        comm.exchange(torch.ones(n), 1, torch.empty(n), 1)
+
+
+def fail_and_split(comm, n):
+    try:
+        first = told(trade_with_one_that_fails, comm, n)
+    except ZeroDivisionError:
+        first = "this one"
+    group, x = comm.split(comm.rank % 2), torch.ones(n)
+    all_reduce(comm, x)
+    return first, group.size, x[0].item()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("n", [4, LARGE])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_after_an_error_of_one_rank_in_a_call_all_can_go_on(on, ranks, n, checked):
+    """The others waited in it until the time-out, and so did this one in its next call."""
+    found = run(fail_and_split, ranks, n, on=on(ranks), timeout=10, checked=checked)
+    heard = "CommMismatch: rank 1 has left trade #1 before its end: ZeroDivisionError()"
+    assert [first for first, *_ in found] == [heard, "this one", heard][:ranks]
+    assert [rest for _, *rest in found] == [[(ranks + 1 - r % 2) // 2, ranks] for r in range(ranks)]
+
+
 # Groups
 
 

@@ -2,11 +2,12 @@
 
 A parcel is a head of one number, the rows of its micro-batch and the length of its text, or 0 if
 that is the last one's of this connection; the text, if it is new; then its tensors.  Slopes are
-as many as tensors want them.  Sends begin and are waited for at the end; a receive is for a
-connection, a micro-batch and a way, which its tag says.  Long tensors go in lanes, beside the
-rank's own work: see `lanes.py`.
+as many as tensors want them.  Sends begin, and are waited for, which frees what was sent, when a
+rank that has taken it says anything later; a receive is for a connection, a micro-batch and a way,
+which its tag says.  Long tensors go in lanes, beside the rank's own work: see `lanes.py`.
 """
 
+import math
 from collections import deque
 
 import torch
@@ -22,10 +23,14 @@ THERE, BACK = 0, 1
 
 class Mail:
     """One rank's post for the stages of `schedule`, over `comm`: `here` {(from, to, micro-batch):
-    what waits on this rank}, `coming` {(from, to, micro-batch, way): (text, tensors, waits)}."""
+    what waits on this rank}, `coming` {(from, to, micro-batch, way): (text, tensors, waits)},
+    `handles` {rank: [(at which step of its row it takes it, a handle)]}."""
 
     def __init__(self, comm, schedule):
-        self.comm, self.schedule, self.handles = comm, schedule, []
+        self.comm, self.schedule, self.handles = comm, schedule, {}
+        self.places = {(stage, micro_batch, THERE if kind == FORWARD else BACK): place
+                       for row in schedule.rows for place, (stage, kind, micro_batch)
+                       in enumerate(row) if kind != WEIGHT_GRADIENT}  # fmt: skip
         connections = [(source, stage) for stage, sources in schedule.takes.items()
                        for source in sources]  # fmt: skip
         self.numbers = {connection: number for number, connection in enumerate(connections)}
@@ -36,7 +41,8 @@ class Mail:
     def begin(self, forward_only: bool, sizes=()):
         """Expect what the others' rows say, of micro-batches of these `sizes`; () are unknown."""
         self.rows = dict(enumerate(sizes))
-        self.handles, self.sent, self.here, self.coming = [], {}, {}, {}
+        self.handles = {rank: [] for rank in range(self.comm.size)}
+        self.sent, self.here, self.coming = {}, {}, {}
         self.expected = {rank: deque(_posts(self.schedule, rank, self.comm.rank, forward_only))
                          for rank in range(self.comm.size)}  # fmt: skip
 
@@ -53,8 +59,9 @@ class Mail:
         head = [torch.tensor([rows | len(words)], device="cpu")]
         if words:
             head.append(torch.tensor([*words], dtype=torch.uint8, device="cpu"))
-        self.handles += [self.comm.isend(x, rank, tag) for x in head]
-        self.handles += [self.lanes.send(x, rank, tag) for x in parcel.tensors]
+        handles = [self.comm.isend(x, rank, tag) for x in head]
+        handles += [self.lanes.send(x, rank, tag) for x in parcel.tensors]
+        self._keep(handles, target, micro_batch, THERE)
 
     def take(self, source, target, micro_batch) -> Parcel:
         """Wait for the parcel from stage `source`, or the INPUT, to `target`; its tensors are new,
@@ -70,7 +77,8 @@ class Mail:
             self.here[target, source, micro_batch] = slopes
             return
         rank, tag = self._rank(source), self._tag(source, target, micro_batch, BACK)
-        self.handles += [self.lanes.send(slope, rank, tag) for slope in slopes]
+        handles = [self.lanes.send(slope, rank, tag) for slope in slopes]
+        self._keep(handles, source, micro_batch, BACK)
 
     def take_back(self, source, target, micro_batch) -> list:
         """Wait for the slopes of what `target` took from `source`."""
@@ -80,8 +88,20 @@ class Mail:
 
     def settle(self):
         """Wait for all that was sent."""
-        while self.handles:
-            self.handles.pop(0).wait()
+        for rank in self.handles:
+            self._settle(rank, math.inf)
+
+    def _settle(self, rank, place):
+        """Wait for what a rank has taken up to a step of its row."""
+        through = [handle for taken, handle in self.handles[rank] if taken <= place]
+        self.handles[rank] = [entry for entry in self.handles[rank] if entry[0] > place]
+        for handle in through:
+            handle.wait()
+
+    def _keep(self, handles, taker, micro_batch, way):
+        """Remember handles of what stage `taker` takes."""
+        place = self.places[taker, micro_batch, way]
+        self.handles[self._rank(taker)] += [(place, handle) for handle in handles]
 
     def _awaited(self, rank, post) -> Parcel:
         """What `post` brings; what that rank sends before it is let in, too."""
@@ -91,6 +111,8 @@ class Mail:
         text, tensors, waits = self.coming.pop(post)
         for wait in waits:
             wait.wait()
+        source, target, micro_batch, way = post
+        self._settle(rank, self.places[source if way == THERE else target, micro_batch, way])
         return Parcel(text, tensors)
 
     def _let_in(self, rank, source, target, micro_batch, way) -> tuple:

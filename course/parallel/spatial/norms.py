@@ -16,8 +16,10 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
 
     Cost in training: two all-reduces of a number a channel, and on the way back as many, and one
     for the bias.
-    Raises ValueError for one value a channel in training, as torch does.
+    Raises ValueError for one value a channel in training, and for weights, biases or running
+    statistics of another number of channels, as torch does.
     """
+    _require_own(x, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
     axes, shape = (0, *range(2, x.ndim)), (1, -1, *[1] * (x.ndim - 2))
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if not training:
@@ -31,6 +33,14 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=Fa
             _follow(running_mean, middle, momentum)
             _follow(running_var, spread * (count / (count - 1)), momentum)
     return _scaled(centred, (spread + eps).rsqrt(), weight, bias, shape).to(x.dtype)
+
+
+def _require_own(x, **vectors):
+    """Raises ValueError where a vector that is given has not a number for each channel of x."""
+    for name, vector in vectors.items():
+        if vector is not None and vector.numel() != x.shape[1]:
+            raise ValueError(f"rank {x.comm.rank}: each of {x.shape[1]} channels has its own "
+                             f"{name}: there cannot be {vector.numel()}")  # fmt: skip
 
 
 def _count_of_each(x):
@@ -67,7 +77,9 @@ def local_batch_norm(x, running_mean, running_var, weight=None, bias=None, train
 @implements(functional.group_norm)
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     """`group_norm` by mean and variance over all places of all ranks, for each sample and group;
-    the batch is not cut.  Cost: as `batch_norm`."""
+    the batch is not cut.  Cost: as `batch_norm`.
+    Raises ValueError for a weight or bias of another number of channels."""
+    _require_own(x, weight=weight, bias=bias)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     grouped = wide.unflatten(1, (num_groups, -1))
     axes, shape = tuple(range(2, grouped.ndim)), (1, num_groups, -1, *[1] * (x.ndim - 2))

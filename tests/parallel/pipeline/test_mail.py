@@ -1,8 +1,13 @@
 """Between stages: texts go once, posts are found in any order, and on one rank nothing is sent."""
 
-import torch
+import weakref
 
-from course.parallel.pipeline import INPUT, Schedule, gpipe
+import pytest
+import torch
+from torch import nn
+
+from course.parallel.pipeline import INPUT, Pipeline, Schedule, gpipe, one_forward_one_backward
+from course.parallel.pipeline.lanes import LONG_BYTES
 from course.parallel.pipeline.mail import BACK, THERE, Mail
 from course.parallel.pipeline.parcels import pack, unpack
 from course.worlds import run
@@ -56,3 +61,38 @@ def at_home(comm):
 
 def test_at_home_nothing_is_sent():
     assert run(at_home, 1, on=switched(1)) == [(0, True)]
+
+
+class Counting:
+    """Lanes that know how many of the tensors that they have sent still are in memory."""
+
+    def __init__(self, lanes):
+        self.lanes, self.sent, self.most, self.receive = lanes, [], 0, lanes.receive
+
+    def send(self, x, rank, tag):
+        handle = self.lanes.send(x, rank, tag)
+        self.sent.append(weakref.ref(x))
+        self.most = max(self.most, sum(each() is not None for each in self.sent))
+        return handle
+
+
+def most_in_memory(comm, micro_batches, rows):
+    schedule = one_forward_one_backward(comm.size, micro_batches)
+    net = [nn.Linear(512, 512, bias=False) for _ in range(comm.size)]
+    pipeline = Pipeline(net, comm, schedule, lambda out: out.square().mean())
+    lanes = pipeline.mail.lanes = Counting(pipeline.mail.lanes)
+    for _ in range(2):
+        pipeline.step(torch.ones(micro_batches * rows, 512))
+    return lanes.most, sum(each() is not None for each in lanes.sent), len(lanes.sent)
+
+
+@pytest.mark.parametrize("rows", [1, LONG_BYTES // 2048])
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("world", [None, switched])
+def test_what_was_sent_is_freed_when_it_has_been_taken(world, ranks, rows):
+    """It was kept to the step's end: all activations of the batch, which 1F1B is to avoid."""
+    on = {"on": world(ranks)} if world else {}
+    few, many = (run(most_in_memory, ranks, n, rows, timeout=20, **on) for n in (6, 12))
+    for rank, ((most, left, sent), (same, *_)) in enumerate(zip(few, many)):
+        inner = rank not in (0, ranks - 1)
+        assert sent == 2 * 6 * (1 + inner) and left <= 2 and most == same <= ranks * (1 + inner) + 2

@@ -6,6 +6,7 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import batch_norm, group_norm
 
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FREE, NDR
@@ -73,7 +74,7 @@ def of_each_part(comm):
     before = comm.meter.sent_messages
     found = local_batch_norm(array, None, None, weight, None, training=True)
     silent = comm.meter.sent_messages == before
-    own = torch.nn.functional.batch_norm(array.local, None, None, training=True)
+    own = batch_norm(array.local, None, None, training=True)
     found.sum().backward()
     return silent, torch.allclose(found.local.detach(), own), weight.grad.shape == (3,)
 
@@ -104,6 +105,32 @@ def test_one_value_a_channel_is_refused():
     sentence = r"a norm in training has more than one value a channel: not so in .*\(1, 3, 1, 1\)"
     with pytest.raises(RankError, match=sentence):
         run(alone, 2, on=simulated(one_switch(2, FREE, NDR)))
+
+
+ZEROS, ONES = torch.zeros(4).double(), torch.ones(4).double()
+MISFITS = {
+    "weight": lambda x, one: batch_norm(x, None, None, one, training=True),
+    "bias": lambda x, one: batch_norm(x, ZEROS, ONES, None, one),
+    "running_mean": lambda x, one: batch_norm(x, one, ONES),
+    "running_var": lambda x, one: batch_norm(x, ZEROS, one, training=True),
+    "weight of groups": lambda x, one: group_norm(x, 1, one),
+    "bias of groups": lambda x, one: group_norm(x, 1, ONES, one),
+}
+
+
+def misfit(comm, which):
+    x = drawn(2, 4, 6, 4)
+    with pytest.raises(RuntimeError):
+        MISFITS[which](x, torch.ones(1).double())
+    MISFITS[which](part(comm, x, (1, 1, comm.size, 1)), torch.ones(1).double())
+
+
+@pytest.mark.parametrize("which", MISFITS)
+def test_one_number_for_all_channels_is_refused(which):
+    """As torch does: it would be broadcast."""
+    sentence = f"each of 4 channels has its own {which.split()[0]}: there cannot be 1"
+    with pytest.raises(RankError, match=sentence):
+        run(misfit, 2, which, on=simulated(one_switch(2, FREE, NDR)))
 
 
 def kept_of_norms(comm):
