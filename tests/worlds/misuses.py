@@ -563,10 +563,10 @@ def wrong_arguments_of_collectives():
     for number, (name, role) in enumerate((("scatter", "parts"), ("gather", "outs"))):
         call = f"{name} root={number}"
         program = one_of_them(number, f"{call} {role}=[2,2]", call)
-        rule = rf"ValueError: rank {number}: {role} must hold 3 tensors, not 2"
-        within = rf"PeerLost: rank {number} was lost while rank \d was in .* within {name} #1.*"
-        hears = dict.fromkeys(range(RANKS), f"nothing|{within}") | {number: rule}
-        yield Misuse(f"{name}: two {role} for three ranks", program, hears, False)
+        rule = rf"rank {number}: {role} must hold 3 tensors, not 2"
+        left = rf"CommMismatch: rank {number} has left {name} #\d+ .* before its end: .*{rule}.*"
+        hears = dict.fromkeys(range(RANKS), f"nothing|{left}") | {number: f"ValueError: {rule}"}
+        yield Misuse(f"{name}: two {role} for three ranks", program, hears)
 
 
 UNEVEN = {  # parts whose lengths are nobody's to compare beforehand
