@@ -56,7 +56,7 @@ def test_a_seed_decides_the_weights_and_no_two_stages_share_it():
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["stages.0.filters.weight"], other["stages.0.filters.weight"])
     below, above = NineLayers(same, seed=0).parameters()
-    assert not torch.allclose(below, above)
+    assert (below - above).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("outputs", [1, 5, 12])
@@ -219,7 +219,7 @@ def test_weights_below_feel_the_joint_objective_above():
     first = net.stages[0].filters.weight
     (all_felt,) = torch.autograd.grad(joint, first, retain_graph=True)
     (own,) = torch.autograd.grad(alone[0], first)
-    assert not torch.allclose(all_felt, own)
+    assert (all_felt - own).abs().max() > 1e-3 * own.norm()
 
 
 @pytest.mark.parametrize(

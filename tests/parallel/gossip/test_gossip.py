@@ -92,7 +92,7 @@ def many_kinds(comm, matrix):
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_every_float_shape_and_layout(ranks):
     for errors in run(many_kinds, ranks, metropolis(ring_graph(ranks))):
-        assert not {kind: error for kind, error in errors.items() if error > 15}
+        assert not {kind: error for kind, error in errors.items() if not error <= 15}
 
 
 def halves(comm):
@@ -249,7 +249,7 @@ def test_the_mean_moves_by_the_mean_gradient_whatever_the_graph():
     assert torch.allclose(apart.mean(dim=0), alike.mean(dim=0), rtol=0, atol=1e-14)
     start = values(6, (trained(Fit()).numel(),))
     apart, alike = (serially(matrix, 1, start) for matrix in matrices)
-    assert not torch.allclose(apart[0], alike[0], rtol=0, atol=1e-3)
+    assert (apart[0] - alike[0]).abs().max() > 1e-3
     moved = serially(torch.eye(6).double(), 1, start).mean(dim=0)
     for ends in (apart, alike):
         assert torch.allclose(ends.mean(dim=0), moved, rtol=0, atol=1e-14)

@@ -140,6 +140,17 @@ def test_a_gradient_that_is_summed_already_is_refused():
     assert said == "rank 1: weight is summed over ranks already: let go of what does it before"
 
 
+def with_parts(comm):
+    net = Net(comm.rank)
+    apart = {"body": comm, "frozen": comm, "own": comm.split(comm.rank)}
+    plan = gradient_plan(net, comm, apart)
+    return [len(group.names) for group in plan], len(SummedGradients(net, plan).parts)
+
+
+def test_a_group_of_no_names_and_one_of_one_rank_have_nothing_to_sum():
+    assert run(with_parts, 2) == [([0, 2, 2, 2], 2)] * 2
+
+
 def planned(comm):
     net = Net(comm.rank)
     plan = gradient_plan(net, comm, {"own": comm.split(comm.rank), "body.bias": comm})

@@ -415,7 +415,14 @@ def wrongly(comm, kind):
     def pipeline(schedule=schedule, net=net, loss=square, **options):
         return Pipeline(net, comm, schedule, loss, **options)
 
+    def later():
+        """The batch before was cut alike."""
+        twice = pipeline()
+        twice.step(x, target=y)
+        twice.step(*[] if comm.rank else [x[:2]], target=y if comm.rank else None)
+
     wrong = {
+        "later rows": later,
         "ranks": lambda: pipeline(gpipe(3, 2)),
         "another": lambda: pipeline(gpipe(2, 2) if comm.rank else schedule),
         "module": lambda: pipeline(net={0: net[0]}),
@@ -455,6 +462,7 @@ class Thing(nn.Module):
     ("no module", "rank 1 has stage 1, and needs a module for it: <built-in .* is none was given"),
     ("weights", r"what micro-batches weigh are numbers of 0 or more, not \[inf, inf\]"),
     ("other rows", "and of micro-batch 0 rank 0 has 1 rows, and this one 2"),
+    ("later rows", "and of micro-batch 0 rank 0 has 1 rows, and this one 2"),
     ("other sizes", "rank 1: all ranks cut the same batch alike, and of micro-batch 0 rank 0 has 1 "
                     "rows, and this one 2"),
     ("no loss", "rank 1 has the last stage, and a step goes back from a loss"),
