@@ -90,7 +90,7 @@ def most_in_memory(comm, micro_batches, rows):
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("world", [None, switched])
 def test_what_was_sent_is_freed_when_it_has_been_taken(world, ranks, rows):
-    """It was kept to the step's end: every activation of the batch, which 1F1B is there to avoid."""
+    """It was kept to the step's end: all activations of the batch, which 1F1B is to avoid."""
     on = {"on": world(ranks)} if world else {}
     few, many = (run(most_in_memory, ranks, n, rows, timeout=20, **on) for n in (6, 12))
     for rank, ((most, left, sent), (same, *_)) in enumerate(zip(few, many)):
