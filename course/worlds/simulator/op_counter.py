@@ -16,8 +16,10 @@ from course.worlds.simulator.shape_memo import ShapeMemo
 
 FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
         "set_", "resize_", "lift_fresh", "is_same_size", "record_stream")  # fmt: skip
-OVERWRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_",
-               "exponential_")  # fmt: skip
+# The first tensor is overwritten, or says no more than a shape.
+UNREAD = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+          "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "rand_like",
+          "randn_like", "randint_like")  # fmt: skip
 
 UNASKED = ("copy_", "uniform_")  # in place, and torch asks nothing on the meta device
 
@@ -84,7 +86,7 @@ def _kind(func) -> OpKind:
         free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
         random=torch.Tag.nondeterministic_seeded in tags,
         formula=flop_registry.get(_not_in_place(func.overloadpacket)),
-        first_read=int(name in OVERWRITING),
+        first_read=int(name in UNREAD),
         skip_on_meta=in_place and (torch.Tag.pointwise in tags or name in UNASKED),
         makes_new=_makes_new(func._schema) and torch.Tag.nondeterministic_seeded not in tags,
     )

@@ -62,6 +62,9 @@ def test_a_product_that_is_added_in_place_costs_what_it_costs_elsewhere(device):
         (lambda x: x.split(2), []),
         (lambda x: x.normal_(), [("normal_", 0, 48)]),
         (lambda x: x.uniform_(), [("uniform_", 0, 48)]),
+        (lambda x: x.new_zeros(2), [("new_zeros", 0, 8)]),
+        (lambda x: torch.full_like(x, 3.0, dtype=torch.float64), [("full_like", 0, 96)]),
+        (lambda x: torch.rand_like(x), [("rand_like", 0, 48)]),
     ],
 )
 def test_bytes_are_those_that_are_read_and_written(call, charge):
