@@ -90,7 +90,7 @@ EXERCISES = [
         "rank_order",
         "write rank_order(comm, say): every rank calls say(text) once, with its number in the "
         "text, rank 0 first, then rank 1, and so on, whatever the number of ranks. Use comm.send "
-        "and comm.recv only.",
+        "and comm.recv only, and as few messages as possible.",
         check_rank_order,
         (
             "a rank that waits in comm.recv goes on only when somebody sends to it.",
