@@ -39,7 +39,8 @@ def draw(lines, title, x, y, *, dots=None, marks=None, answer=True, axes=None):
     for (how, found), full in zip((dots or {}).items(), (True, False), strict=False):
         _scatter(axes, how, found, full)
     curves({}, title, x, y, marks=marks, log="xy", axes=axes)
-    axes.set_xlim(min(min(xs) for xs, _ in lines.values()), max(end[0] for end in ends.values()))
+    least = min(min(xs) for xs, _ in lines.values()) / (1.5 if dots else 1)  # no dot on the axis
+    axes.set_xlim(least, max(end[0] for end in ends.values()))
     axes.margins(x=0)
     if answer:
         name_ends(axes, ends)

@@ -54,18 +54,23 @@ def check_broadcast_steps(answer):
 
 
 def check_choose_collectives(answer):
-    said = [answer] if isinstance(answer, str) else list(answer)
+    said = answer.split(",") if isinstance(answer, str) else list(answer)
     if len(said) != len(JOBS):
         raise Wrong(f"{len(JOBS)} names are wanted, one for each job, not {len(said)}.")
     for letter, each, right in zip("abcdef", said, JOBS, strict=True):
-        name = getattr(each, "__name__", str(each)).strip().lower().replace("-", " ")
-        name = "_".join(name.split())
+        said_of_it = letters(getattr(each, "__name__", str(each)))
+        name = next((name for name in GIVES if letters(name) == said_of_it), None)
         if name == right:
             continue
-        if name not in GIVES:
+        if name is None:
             raise Wrong(f"({letter}): none of the eight is called {each!r:.30}.")
         raise Wrong(f"({letter}): after {name}, {GIVES[name]}; here {JOBS[right]}.")
     return "each job has the collective that gives every rank what it needs, and no more."
+
+
+def letters(name: str) -> str:
+    """A name without what people write between its words: all_gather, All-gather, allgather."""
+    return "".join(filter(str.isalpha, name.lower()))
 
 
 def check_tree_broadcast(answer):

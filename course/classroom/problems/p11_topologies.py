@@ -130,7 +130,7 @@ def check_matrix(what, matrix, right, graph):
     row, (a, b) = int(off_row.argmax()), divmod(int(off_pair.argmax()), len(matrix))
     here = f"for {what},"
     if not off_row[row] < 1e-6:
-        raise Wrong(f"{here} row {row} sums to {float(matrix[row].sum()):.4g}, not to 1.")
+        raise Wrong(f"{here} row {row} sums to {float(matrix[row].sum()):.6g}, not to 1.")
     if off_pair[a, b] > 1e-6:
         both = f"[{a}, {b}] is {matrix[a, b]:.4g} and [{b}, {a}] {matrix[b, a]:.4g}"
         raise Wrong(f"{here} {both}: a rank that gives more than it gets pulls the mean to itself.")
@@ -147,10 +147,10 @@ def check_matrix(what, matrix, right, graph):
 
 def check_gossip_round(answer):
     for graph, weigh, n in (
-        (ring_graph(4), metropolis, 3),
-        (ODD, metropolis, 3),
-        (star_graph(4), plain_means, 3),
-        (Graph(1, ()), metropolis, 3),
+        (ring_graph(4), metropolis, 5),
+        (ODD, metropolis, 5),
+        (star_graph(4), plain_means, 5),
+        (Graph(1, ()), metropolis, 5),
         (star_graph(3), metropolis, LARGE),
     ):
         matrix, start = weigh(graph), starts(graph.ranks, n)
@@ -174,9 +174,13 @@ def plain_means(graph):
 
 
 def mixed(comm, answer, start, *args):
-    """This rank's row of `start` after the answer, and what the answer returned."""
-    x = start[comm.rank].clone()
-    return x, answer(comm, x, *args)
+    """This rank's row of `start` after the answer, and what the answer returned.
+
+    The answer gets it as a matrix of one column, since x may have any shape.
+    """
+    x = start[comm.rank].clone()[:, None]
+    returned = answer(comm, x, *args)
+    return x[:, 0], returned.flatten() if isinstance(returned, torch.Tensor) else returned
 
 
 def starts(ranks: int, n: int) -> torch.Tensor:

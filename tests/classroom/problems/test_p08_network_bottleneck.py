@@ -147,6 +147,11 @@ def predicted_by_bandwidth(measure, nbytes):
     return nbytes * min(measure(10**6) for _ in range(10)) / 10**6
 
 
+def predicted_with_latency_twice(measure, nbytes):
+    short, long = (min(measure(n) for _ in range(5)) for n in (1, 10**6))
+    return short + nbytes * long / 10**6
+
+
 def predicted_by_short_ones(measure, nbytes):
     return min(measure(4) for _ in range(10)) * nbytes / 4
 
@@ -221,6 +226,10 @@ def wire_of_4_bytes(x, gbit_per_s, latency_us):
 
 def wire_of_numbers(x, gbit_per_s, latency_us):
     return latency_us / 1e6 + 8 * x.numel() / 1e9 / gbit_per_s
+
+
+def wire_of_floats(x, gbit_per_s, latency_us):
+    return latency_us / 1e6 + torch.finfo(x.dtype).bits * x.numel() / 1e9 / gbit_per_s
 
 
 def wire_without_latency(x, gbit_per_s, latency_us):
@@ -298,6 +307,7 @@ GALLERIES = [
         [predicted_by_the_package, predicted_by_medians, predicted_as_tensor, predicted_seconds],
         {
             "with a bandwidth alone": predicted_by_bandwidth,
+            "a long message has paid its latency, too": predicted_with_latency_twice,
             "nearly all of a short message is latency": predicted_by_short_ones,
             "one of your measurements was disturbed": predicted_by_two_calls,
             "a mean counts the disturbed messages": predicted_by_means,
@@ -341,7 +351,8 @@ GALLERIES = [
             "the latency is lost": wire_without_latency,
             "a microsecond is a millionth": wire_of_milliseconds,
             "a microsecond is not a second": wire_latency_of_seconds,
-            "on the imagined cluster; yours is 0.046": wire_with_packaging,
+            "on the imagined cluster, and 0.8365 s by your function": wire_with_packaging,
+            "wire_of_floats, line 2 of your cell:": wire_of_floats,
         },
     ),
 ]

@@ -431,6 +431,7 @@ GALLERIES = [
             CHOSEN,
             ("Broadcast", "scatter", "reduce", "reduce-scatter", "all gather", "All-to-all"),
             [broadcast, "scatter", reduce, "reduce scatter", all_gather, all_to_all],
+            "broadcast, scatter, reduce, reducescatter, allgather, alltoall",
         ],
         {
             "6 names are wanted, one for each job, not 5.": CHOSEN[:5],

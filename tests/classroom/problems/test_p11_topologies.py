@@ -150,6 +150,14 @@ def round_in_order(comm, x, matrix):
     x.copy_(new)
 
 
+def round_of_vectors(comm, x, matrix):
+    near, _ = near_and_row(comm, matrix)
+    heard = [torch.empty_like(x) for _ in near]
+    for r, out in zip(near, heard):
+        comm.exchange(x, r, out, r)
+    x.copy_(matrix[comm.rank, [comm.rank, *near]] @ torch.stack([x, *heard]))
+
+
 def columns_for_rows(comm, x, matrix):
     round_of_exchanges(comm, x, matrix.T)
 
@@ -387,7 +395,7 @@ GALLERIES = [
             "for the star of 4, row 1 sums to 0.75, not to 1.": own_by_degree,
             "the sums are right, but [0, 0] should be 0.3333, not 0.": without_oneself,
             "for a tree of 5, the sums are right, but": by_the_largest_degree,
-            "for the ring of 5, row 0 sums to 0.6667, not to 1.": without_diagonal,
+            "for the ring of 5, row 0 sums to 0.666667, not to 1.": without_diagonal,
             "for the ring of 5, ranks 0 and 2 do not talk, but [0, 2] is not 0.": everybody_alike,
             "a tensor [5, 5] is wanted, not list.": weights_in_lists,
             "a tensor [5, 5] is wanted, not [5].": own_row_only,
@@ -400,6 +408,7 @@ GALLERIES = [
         [gossip_round, round_with_handles, round_of_exchanges, round_in_order],
         {
             "on 4 ranks, rank 0 holds the mixture by column 0 of the": columns_for_rows,
+            "round_of_vectors, line 6 of your cell:": round_of_vectors,
             "gossip does the work for you here": round_of_the_package,
             "the ranks wait for one another (on 4 ranks)": sends_first,
             "rank 0 holds another mixture: all have to send what they held": mixes_as_it_goes,
