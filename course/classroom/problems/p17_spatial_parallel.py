@@ -322,7 +322,7 @@ def check_tile_with_halo(answer):
         most = 8 * max(2 * sum(right.shape) for _, right, _ in outcomes)
         if max(trace.sent_bytes) > most:
             raise Wrong("the value is right, but whole tiles travel: only borders have to.")
-    return "the corner has come in two steps: down with the rows, and across with the columns."
+    return "sides and corners are those of the image, on strips and on a grid of 2 x 3."
 
 
 def check_border(where, got, right):

@@ -335,7 +335,7 @@ def check_gradients_of_shards(answer):
                             "layer's weights are there at once: gather a layer's weights when they "
                             "are needed, and not those of all layers before.")  # fmt: skip
         check_memory(ranks, layers, sum(trace.sent_bytes))
-    return "the weights of each layer come twice, and never more than one layer is whole."
+    return "the weights of each layer come twice, and those of few layers are whole at a time."
 
 
 def check_gradients(where, ranks, got, right, own):
