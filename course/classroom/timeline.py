@@ -9,6 +9,7 @@ from course.classroom.figures import COLOURS, named, panels
 
 WIDTH, LANE, LETTERS = 9.2, 0.42, 6.5  # inches; inches of height; points that a letter needs
 TEXT_POINTS = 8
+HATCHES = ("", "///", "\\\\\\", "xxx", "...", "---", "|||")  # of the kinds of work, in their order
 
 
 class Piece(NamedTuple):
@@ -33,24 +34,25 @@ def calls_beside(trace, rank, what, start=0.0, end=math.inf, unit_s=1.0) -> list
 
 
 def lanes(rows, title, x, axes=None):
-    """A lane for each of `rows` {label: [Piece]}, one below the other, a colour for each kind of
-    work; a bar that is too narrow for the longest text of its lane has none.  Returns the axes.
-    """
+    """A lane for each of `rows` {label: [Piece]}, one below the other, a colour and a hatch for
+    each kind of work; a bar too narrow for its lane's longest text has none.  Returns the axes."""
     axes = axes or panels(1, width=WIDTH, height=1.3 + LANE * len(rows))[0]
     kinds = list(dict.fromkeys(piece.what for row in rows.values() for piece in row))
-    colours = dict(zip(kinds, COLOURS, strict=False))
+    drawn = dict(zip(kinds, zip(COLOURS, HATCHES, strict=True), strict=False))
     end = max(piece.end for row in rows.values() for piece in row)
     letter = LETTERS / (72 * axes.figure.get_figwidth() * 0.7) * end
     for y, row in enumerate(rows.values()):
         widest = letter * max((len(piece.text) for piece in row), default=0)
         for what, start, stop, text in row:
-            axes.barh(y, stop - start, 0.72, start, color=colours[what], ec="white", lw=0.7)
+            colour, hatch = drawn[what]
+            axes.barh(y, stop - start, 0.72, start, color=colour, hatch=hatch, ec="white", lw=0.7)
             if widest < stop - start:
-                middle, looks = (start + stop) / 2, {"ha": "center", "va": "center"}
-                axes.text(middle, y, text, fontsize=TEXT_POINTS, color="white", **looks)
+                looks = {"bbox": {"fc": colour, "ec": "none", "pad": 1.5}, "color": "white"}
+                looks |= {"ha": "center", "va": "center", "fontsize": TEXT_POINTS}
+                axes.text((start + stop) / 2, y, text, **looks)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_xlim(0, end * 1.01)
     named(axes, title, x, "").invert_yaxis()
-    keys = [Patch(color=colour, label=what) for what, colour in colours.items()]
+    keys = [Patch(fc=fc, hatch=hatch, ec="w", label=what) for what, (fc, hatch) in drawn.items()]
     axes.legend(handles=keys, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return axes

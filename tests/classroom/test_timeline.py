@@ -1,4 +1,4 @@
-"""Lanes of work: bars where their numbers say, one colour a kind, texts that fit."""
+"""Lanes of work: bars where their numbers say, one colour and hatch a kind, texts that fit."""
 
 import pytest
 
@@ -22,10 +22,12 @@ def test_bars_are_where_their_numbers_say():
     assert axes.get_ylim()[0] > axes.get_ylim()[1] and axes.get_xlabel() == "time (ms)"
 
 
-def test_each_kind_of_work_has_a_colour_that_the_legend_names():
+@pytest.mark.parametrize("look", ["get_facecolor", "get_hatch"])
+def test_each_kind_of_work_has_a_colour_and_a_hatch_that_the_legend_names(look):
     axes = timeline.lanes(ROWS, "so it went", "time (ms)")
-    first, second, third, fourth = [bar.get_facecolor() for bar in axes.patches]
+    first, second, third, fourth = [getattr(bar, look)() for bar in axes.patches]
     assert first == second != third == fourth
+    assert [getattr(key, look)() for key in axes.get_legend().get_patches()] == [first, third]
     assert [text.get_text() for text in axes.get_legend().texts] == ["backward", "all-reduce"]
 
 

@@ -25,6 +25,8 @@ def check_border_megabytes(answer):
         right / BATCH: "there are 96 images in a batch, and each has its border.",
         right / MAPS: "each of the 8 maps has a border.",
         right * 1e6: "that is the number of bytes: megabytes were asked for.",
+        right * 1e6 / 2**20: "a megabyte is a million bytes here, and not 2**20.",
+        8 * right: "that is the number of megabits: a byte has 8 of them.",
         4 * BATCH * MAPS * (SIDE + WINDOW - 1) ** 2 / 1e6: "its own tile a rank has already.",
         4 * BATCH * MAPS * 2 * SIDE * (WINDOW - 1) / 1e6: "the corners are needed, too.",
         4 * BATCH * MAPS * ((SIDE + WINDOW) ** 2 - SIDE**2) / 1e6:
@@ -130,11 +132,16 @@ def check_value(where, ranks, got, right, own, linear):
         return
     if close(got, ranks * right):
         raise Wrong(f"{where} has {ranks} times y: what is summed must be a part on each rank.")
+    if close(ranks * got, right):
+        raise Wrong(f"{where} has the mean of the parts: y is their sum.")
+    if close(got, torch.relu(right)):
+        raise Wrong(f"{where} has relu(y): the layer after the relu has none of its own.")
     if close(got, own):
         raise Wrong(f"{where} has only what its own hidden neurons give: add up over ranks.")
     if close(got, linear):
         raise Wrong(f"{where} has v w x: the relu between the layers is missing.")
-    raise Wrong(f"{where} has another y: relu is taken of whole sums only, never of parts of one.")
+    raise Wrong(f"{where} has another y: is every hidden neuron used once, be there a rest or not, "
+                "and is relu taken of whole sums only?")  # fmt: skip
 
 
 def check_exchange(ranks, trace, answer):
@@ -173,6 +180,8 @@ def check_best_grid(answer):
         if not isinstance(got, tuple | list) or len(got) != 2:
             raise Wrong(f"a grid is a pair (down, across), not {got!r:.40}.")
         down, across = map(number, got)
+        if min(down, across) < 1 or down % 1 or across % 1:
+            raise Wrong(f"{down:g} x {across:g} is no grid: tiles are counted in whole numbers.")
         if down * across != ranks:
             raise Wrong(f"{down:.0f} x {across:.0f} tiles are not {ranks}: one for each rank.")
         least, found = (fetched(*case[:2], grid, window)

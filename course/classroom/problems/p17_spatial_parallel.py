@@ -1,7 +1,7 @@
 """Exercises of notebook 17: the rank that owns an output, the way back of a halo exchange, how deep
 into a network tiles are worth while, a halo without its corners."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 import torch
 from torch.nn.functional import pad
@@ -13,13 +13,13 @@ from course.parallel.array import Box, evenly
 
 REACH = 2  # of the halos whose way back is asked for
 LENGTHS = {3: (5, 3, 4), 1: (4,), 2: (2, 6), 4: (3, 4, 2, 5)}  # numbers of each rank
-GRIDS = {(2, 2): (5, 7), (1, 3): (4, 8), (3, 1): (7, 3), (1, 1): (3, 4)}  # and the image's shape
+GRIDS = {(2, 3): (5, 8), (1, 3): (4, 8), (3, 1): (7, 3), (1, 1): (3, 4)}  # and the image's shape
 WINDOWS = [((0, 8, 16), 3, 1, 1), ((0, 5, 9, 16), 3, 2, 1), ((0, 8, 16), 2), ((0, 6), 5),
            ((0, 5, 9, 16), 3, 1, 3), ((0, 4, 16), 3, 1, 0, 3), ((0, 8, 16), 4, 2, 3),
            ((0, 2, 4, 6), 4, 1, 5, 2)]  # fmt: skip
 NETWORKS = [(512, 8, 7, 0.3), (4096, 8, 9, 0.25), (512, 4, 3, 0.5), (256, 16, 8, 1.3),
             (1024, 2, 12, 1000.0), (64, 8, 5, 0.4), (512, 8, 7, 0.1), (2048, 16, 9, 0.54),
-            (128, 16, 3, 0.2), (64, 8, 3, 0.5625), (60, 7, 4, 0.9)]  # fmt: skip
+            (128, 16, 3, 0.2), (64, 8, 3, 0.5625), (60, 7, 4, 0.9), (60, 7, 4, 0.5)]  # fmt: skip
 
 
 def owner_of_output(o, cuts, kernel, stride=1, padding=0, dilation=1):
@@ -69,6 +69,11 @@ def unclipped(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return bisect_right(cuts, o * stride - padding + dilation * (kernel - 1) / 2) - 1
 
 
+def place_of_the_cut_before(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    middle = o * stride - padding + dilation * (kernel - 1) / 2
+    return min(max(bisect_left(cuts, middle) - 1, 0), len(cuts) - 2)
+
+
 def by_padding_inwards(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return owner_of_output(o, cuts, kernel, stride, -padding, dilation)
 
@@ -88,6 +93,10 @@ OWNERS = [
      "is dilation * (kernel - 1): the middle is half as far."),
     (by_place(lambda d, k: d * (k // 2)), "a window of an even kernel has its middle between two "
      "places: if the cut is there, too, it belongs to the rank before the cut."),
+    (by_place(lambda d, k: (d * (k - 1) + 1) // 2), "a middle between two places is not rounded "
+     "up: where the cut is there, too, it belongs to the rank before the cut."),
+    (place_of_the_cut_before, "place cuts[r + 1] is the first one of rank r + 1: only a middle "
+     "ahead of it belongs to rank r."),
     (unclipped, "a middle beyond the image belongs to the rank at that edge."),
 ]  # fmt: skip
 
@@ -210,13 +219,13 @@ def all_stages(answer):
     return stages
 
 
-def counted(fetched, shrink=2, parts=1, strict=False, whole=True):
+def counted(fetched, shrink=2, parts=1, strict=False, whole=int):
     """The number of stages by another count of what is fetched, or of a tile's side."""
 
     def stages_of(side, across, stages, share):
         for stage in range(stages):
             tile = side / shrink**stage / across**parts
-            tile = int(tile) if whole else tile
+            tile = whole(tile)
             too_much = fetched(tile) > share * tile**2
             if tile == 0 or too_much or strict and fetched(tile) == share * tile**2:
                 return stage
@@ -235,7 +244,9 @@ STAGES = [
     (lambda *case: stages_on_tiles(*case) + 1, "the first stage that fetches more than its share "
      "is not computed on tiles."),
     (counted(border, strict=True), "exactly `share` times its own number is allowed: at most."),
-    (counted(border, whole=False), "tiles are made of whole pixels: side // 2**s // across."),
+    (counted(border, whole=float), "tiles are made of whole pixels: side // 2**s // across."),
+    (counted(border, whole=round), "what does not divide makes no tile larger: side // 2**s // "
+     "across, rounded down."),
     (counted(lambda tile: 4 * tile), "the corners are needed, too: a tile fetches 4 t + 4."),
     (counted(lambda tile: 2 * tile + 1), "an inner tile has neighbours on all four sides."),
     (counted(lambda tile: border(tile) * tile), "a tile has t * t pixels of its own, not t."),
@@ -311,7 +322,7 @@ def check_tile_with_halo(answer):
         most = 8 * max(2 * sum(right.shape) for _, right, _ in outcomes)
         if max(trace.sent_bytes) > most:
             raise Wrong("the value is right, but whole tiles travel: only borders have to.")
-    return "the corner has come in two steps: down with the rows, and across with the columns."
+    return "sides and corners are those of the image, on strips and on a grid of 2 x 3."
 
 
 def check_border(where, got, right):

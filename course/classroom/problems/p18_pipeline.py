@@ -37,7 +37,7 @@ def check_enough_micro_batches(answer):
     }
     if got in slips:
         raise Wrong(slips[got])
-    if got != int(got) or got < 1:
+    if not (got >= 1 and got % 1 == 0):
         raise Wrong("micro-batches are counted in whole numbers, from 1.")
     if got < least:
         share = (STAGES - 1) / (got + STAGES - 1)
@@ -64,6 +64,9 @@ def check_clock_cycles(answer):
         if len(cycles) > least:
             raise Wrong(f"{where}, {len(cycles)} cycles are used where {least} are enough: all "
                         "stages can work in one cycle, each on another micro-batch.")  # fmt: skip
+        if (0, 0) not in cycles[0]:
+            raise Wrong(f"{where}, stage 0 begins with another micro-batch than 0: they follow one "
+                        "another in the order of their numbers.")  # fmt: skip
     return "m + p − 1 cycles: a stage works in m of them, and is idle in p − 1."
 
 
@@ -131,6 +134,18 @@ def kept_after(row, ends) -> list[int]:
     return found
 
 
+def of_micro_batches_alone(row) -> int:
+    """The most, if a micro-batch counted once, whichever stages of the rank keep it."""
+    kept, most = set(), 0
+    for step in map(Step.of, row.split(",")):
+        if step.kind == FORWARD:
+            kept.add(step.micro_batch)
+        elif step.kind in "BW":
+            kept.discard(step.micro_batch)
+        most = max(most, len(kept))
+    return most
+
+
 def check_peak_activations(answer):
     tables = [(gpipe(2, 3), 0), (one_forward_one_backward(4, 12), 1), (gpipe(1, 1), 0),
               (one_forward_one_backward(4, 2), 0), (interleaved(2, 6, 2), 1),
@@ -148,6 +163,8 @@ def check_peak_activations(answer):
         return lambda row: torch.tensor(float(value(row)))
 
     slips = [
+        (slip(of_micro_batches_alone), "a rank with two stages keeps the activations of each: a "
+         "micro-batch counts once for every stage that keeps it."),
         (slip(lambda row: max(kept_after(row, "BI"))),
          "I, the gradient of the input, frees nothing: W still needs what the forward has kept."),
         (slip(lambda row: max(kept_after(row, "B"))),
@@ -194,13 +211,13 @@ def check_row_of_1f1b(answer):
 def as_schedule(where, rows, micro_batches):
     """The table of these rows.  Raises Wrong, with the rule that it breaks, where it cannot run."""
     for rank, row in enumerate(rows):
-        if not isinstance(row, str) or "\n" in row:
+        if not isinstance(row, str) or "\n" in row.strip():
             raise Wrong(f"a row is one line of text such as 0F0,0F1,0B0,0B1, not {row!r:.40}.")
-        if strange := [word for word in row.split(",") if not word.strip().startswith(f"{rank}")]:
+        if strange := [word for word in words(row) if not word.startswith(f"{rank}")]:
             raise Wrong(f"{where}, rank {rank} does stage {rank} alone, and its row has "
                         f"{strange[0]!r}.")  # fmt: skip
     try:
-        table = [[Step.of(word.strip()) for word in row.split(",")] for row in rows]
+        table = [list(map(Step.of, words(row))) for row in rows]
         check_numbers(where, table, micro_batches)
         schedule = Schedule(table)
     except ValueError as refused:
@@ -210,6 +227,11 @@ def as_schedule(where, rows, micro_batches):
     if {step.kind for step in schedule.order} != {FORWARD, BACKWARD}:
         raise Wrong("1F1B has whole backwards, B: I and W belong to another schedule.")
     return schedule
+
+
+def words(row: str) -> list[str]:
+    """The steps of a row, with commas or blanks between them, as in the tables of the notebook."""
+    return row.replace(",", " ").split()
 
 
 def check_numbers(where, table, micro_batches):
@@ -295,7 +317,7 @@ def use_stages(comm, answer, count):
 
 
 def check_pass_through_stages(answer):
-    for ranks, count in ((3, 6), (3, 7), (4, 11), (1, 3), (2, 5), (4, 3)):
+    for ranks, count in ((3, 6), (3, 7), (4, 10), (1, 3), (2, 5), (4, 3)):
         outcomes, trace = on_ranks(use_stages, ranks, function(answer), count)
         where = f"{count} layers on {ranks} ranks"
         check_shares(where, [done for *_, done in outcomes], count)

@@ -1,7 +1,11 @@
 """Exercises of notebook 19: who owns what of uneven shards, a reduce-scatter in place of an
 all-reduce, the stage that fits, the batch that hides a gather, weights freed before backward."""
 
+import weakref
+
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from course.classroom.answers import function, number, on_ranks
 from course.classroom.comparison import close, compare
@@ -9,6 +13,7 @@ from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_gather, reduce_scatter
 
 FLOPS_PER_S, BYTES_PER_S, WEIGHT_BYTES, RANKS = 400e12, 50e9, 2, 64  # of the batch that hides
+MANY = 6  # layers, more than there need be matrices of weights at once
 WIDTH = 7  # neurons of a layer of shards, which no number of ranks above 1 divides
 GB = 1e9
 
@@ -54,6 +59,12 @@ def rest_at_the_end(sizes, ranks, rank):
     return within_tensors(sizes, rank * length, last)
 
 
+def one_rank_too_many_has_one_more(sizes, ranks, rank):
+    length, rest = divmod(sum(sizes), ranks)
+    first = rank * length + min(rank, rest)
+    return within_tensors(sizes, first, first + length + (rank <= rest))
+
+
 def stop_included(sizes, ranks, rank):
     return [(start, stop - 1) for start, stop in who_owns(sizes, ranks, rank)]
 
@@ -82,7 +93,8 @@ def as_pair(each):
 
 def check_who_owns(answer):
     cases = [((25, 16), 4, 2), ((25, 16), 4, 0), ((6, 3), 4, 2), ((4, 6), 4, 1), ((5,), 1, 0),
-             ((7, 1, 12), 3, 1), ((1, 1, 1), 4, 3), ((30, 2), 4, 1), ((2, 9), 3, 2)]  # fmt: skip
+             ((7, 1, 12), 3, 1), ((1, 1, 1), 4, 3), ((30, 2), 4, 1), ((2, 9), 3, 2),
+             ((30, 2), 4, 0), ((25, 16), 4, 1)]  # fmt: skip
     slips = [
         (as_spans(each_cut_alone), "you cut every tensor by itself, as FSDP2 does. Here they lie "
          "side by side in one vector, and that vector is cut."),
@@ -92,6 +104,8 @@ def check_who_owns(answer):
          "the parts differ by one element at most: 10 elements on 4 ranks are 3, 3, 2 and 2."),
         (as_spans(rest_at_the_end),
          "what does not divide goes to the first ranks, one element each, not to the last one."),
+        (as_spans(one_rank_too_many_has_one_more), "ranks count from 0: with a rest of one, "
+         "rank 0 alone has one more, and with none nobody has."),
         (as_spans(stop_included), "stop is the first element that is not the rank's any more."),
     ]  # fmt: skip
     compare(as_spans(answer), as_spans(who_owns), cases, slips,
@@ -183,7 +197,8 @@ def check_smallest_stage(answer):
     for case in cases:
         elements, ranks, memory, *others = case
         got, right = function(answer)(*case), smallest_stage(*case)
-        where = f"{elements / GB:g} billion weights on {ranks} ranks of {memory / GB:g} GB"
+        where = f"{elements / GB:g} billion weights on {ranks} rank{'s' * (ranks > 1)} of "
+        where += f"{memory / GB:g} GB"
         if right is None and got is not None:
             raise Wrong(f"{where}: no stage fits, and the answer is None.")
         if got is None and right is not None:
@@ -214,6 +229,7 @@ def check_tokens_to_hide(answer):
         2 * right: "a weight in bf16 has 2 bytes, and each is used for 2 flop with every token.",
         right / 2: "a weight takes part in a product and in a sum with every token: 2 flop.",
         right / (RANKS - 1): "a rank receives all parts but its own: 63 of 64.",
+        8 * right: "50 GB/s are gigabytes, of 8 bits each: nothing is to be divided by 8.",
         RANKS * right: "that is the batch of all ranks together: one rank's was asked for.",
         right / 1000: "400 Tflop/s are 400 000 Gflop/s.",
         1 / right: "the other way round: flop a second, times seconds a byte.",
@@ -258,22 +274,41 @@ def gradients_of_shards_with_the_bug(comm, shards, x, target):
     return gradients
 
 
+class Wholes(TorchDispatchMode):
+    """`most`: how many pieces of memory that could hold a layer's weights were there at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.most = [], 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        found = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
+        self.made += [weakref.ref(each) for each in found
+                      if each.untyped_storage().nbytes() >= 8 * WIDTH**2]  # fmt: skip
+        live = [each for ref in self.made if (each := ref()) is not None]
+        self.most = max(self.most, len({each.untyped_storage().data_ptr() for each in live}))
+        self.made = list(map(weakref.ref, live))
+        return out
+
+
 def use_shards(comm, answer, layers):
     """The answer's gradients; the right ones of all rows, and of this rank's rows alone; whether
-    the shards are what they were."""
+    the shards are what they were; how many matrices were there at once."""
     generator = torch.Generator().manual_seed(layers)
     drawn = [torch.randn(n, WIDTH, generator=generator, dtype=torch.float64)
              for n in (*[WIDTH] * layers, 2 * comm.size, 2 * comm.size)]  # fmt: skip
     *weights, x, target = drawn
     mine = slice(2 * comm.rank, 2 * comm.rank + 2)
     shards = [part_of(comm, w).clone() for w in weights]
-    got = answer(comm, shards, x[mine].clone(), target[mine].clone())
+    with Wholes() as wholes:
+        got = answer(comm, shards, x[mine].clone(), target[mine].clone())
     right, own = (
         serial_gradients(weights, x, target),
         serial_gradients(weights, x[mine], target[mine]),
     )
     kept = all(torch.equal(shard, part_of(comm, w)) for shard, w in zip(shards, weights))
-    return got, *[[part_of(comm, g) for g in each] for each in (right, own)], kept
+    return got, *[[part_of(comm, g) for g in each] for each in (right, own)], kept, wholes.most
 
 
 def part_of(comm, w):
@@ -288,15 +323,19 @@ def serial_gradients(weights, x, target):
 
 
 def check_gradients_of_shards(answer):
-    for ranks, layers in ((3, 4), (2, 3), (1, 3), (2, 1), (4, 2)):
+    for ranks, layers in ((3, 4), (2, MANY), (1, 3), (2, 1), (4, 2)):
         outcomes, trace = on_ranks(use_shards, ranks, function(answer), layers)
-        for rank, (got, right, own, kept) in enumerate(outcomes):
+        for rank, (got, right, own, kept, most) in enumerate(outcomes):
             where = f"{layers} layers on {ranks} ranks, rank {rank}"
             if not kept:
                 raise Wrong(f"{where}: the shards themselves have changed, and no step was asked.")
             check_gradients(where, ranks, got, right, own)
+            if most >= layers == MANY:  # a product, and what is gathered, take some in any case
+                raise Wrong(f"{where}: the gradients are right, but {most} matrices as large as a "
+                            "layer's weights are there at once: gather a layer's weights when they "
+                            "are needed, and not those of all layers before.")  # fmt: skip
         check_memory(ranks, layers, sum(trace.sent_bytes))
-    return "the weights of each layer come twice, and never more than one layer is whole."
+    return "the weights of each layer come twice, and those of few layers are whole at a time."
 
 
 def check_gradients(where, ranks, got, right, own):

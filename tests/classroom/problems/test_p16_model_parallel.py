@@ -107,6 +107,25 @@ def no_relu(comm, w, v, x):
     return y
 
 
+def mean_of_the_parts(comm, w, v, x):
+    w, v = w.tensor_split(comm.size)[comm.rank], v.tensor_split(comm.size, 1)[comm.rank]
+    y = v @ torch.relu(w @ x)
+    all_reduce(comm, y, "mean")
+    return y
+
+
+def relu_at_the_end(comm, w, v, x):
+    return torch.relu(pair_of_layers(comm, w, v, x))
+
+
+def rest_left_out(comm, w, v, x):
+    size = len(w) // comm.size
+    mine = slice(comm.rank * size, (comm.rank + 1) * size)
+    y = v[:, mine] @ torch.relu(w[mine] @ x)
+    all_reduce(comm, y)
+    return y
+
+
 def relu_of_a_part(comm, w, v, x):
     """w cut by inputs: what is rectified is a part of a sum."""
     w, x = w.tensor_split(comm.size, 1)[comm.rank], x.tensor_split(comm.size)[comm.rank]
@@ -151,6 +170,12 @@ def turned(height, width, ranks, window):
 def square_grid(height, width, ranks, window):
     down = max(n for n in range(1, ranks + 1) if ranks % n == 0 and n * n <= ranks)
     return down, ranks // down
+
+
+def tiles_in_parts(height, width, ranks, window):
+    """Square tiles, be the sides of the grid whole or not."""
+    down = (ranks * height / width) ** 0.5
+    return down, ranks / down
 
 
 def strips(height, width, ranks, window):
@@ -223,6 +248,8 @@ GALLERIES = [
         "there are 96 images in a batch": 0.07235,
         "each of the 8 maps has a border": 0.86822,
         "megabytes were asked for": 6945792,
+        "and not 2**20": 6.624,
+        "a byte has 8 of them": 55.57,
         "its own tile a rank has already": 14.6258,
         "the corners are needed, too": 5.8368,
         "reaches 19 beyond it": 7.3728,
@@ -247,7 +274,10 @@ GALLERIES = [
         "what is summed must be a part on each rank": sum_of_whole_products,
         "only what its own hidden neurons give": own_part_only,
         "the relu between the layers is missing": no_relu,
-        "relu is taken of whole sums only": relu_of_a_part,
+        "has the mean of the parts": mean_of_the_parts,
+        "has none of its own": relu_at_the_end,
+        "be there a rest or not": rest_left_out,
+        "relu taken of whole sums only": relu_of_a_part,
         "hidden neurons need not cross": hidden_neurons_gathered,
         "should return y": nothing_comes_back,
     }),
@@ -256,6 +286,7 @@ GALLERIES = [
         "The tiles should be square, not the grid": square_grid,
         "Which sides of a tile cost": strips,
         "one for each rank": not_all_ranks,
+        "counted in whole numbers": tiles_in_parts,
         "a grid is a pair": number_of_tiles,
     }),
     Gallery("row_parallel_layer", row_parallel_layer_with_the_bug,

@@ -73,6 +73,17 @@ def owner_with_padding_inwards(o, cuts, kernel, stride=1, padding=0, dilation=1)
     return owner_of_output(o, cuts, kernel, stride, -padding, dilation)
 
 
+def owner_rounded_up(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    middle = o * stride - padding + (dilation * (kernel - 1) + 1) // 2
+    return min(sum(cut <= middle for cut in cuts[1:]), len(cuts) - 2)
+
+
+def owner_of_the_cut(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    """The first rank whose part ends at the middle or behind it."""
+    middle = o * stride - padding + dilation * (kernel - 1) / 2
+    return next((rank for rank, cut in enumerate(cuts[1:]) if middle <= cut), len(cuts) - 2)
+
+
 def owner_by_the_kernel(o, cuts, kernel, stride=1, padding=0, dilation=1):
     middle = o * stride - padding + kernel * dilation // 2
     return min(sum(cut <= middle for cut in cuts[1:]), len(cuts) - 2)
@@ -248,6 +259,17 @@ def parts_of_pixels(side, across, stages, share):
     return sum(4 * tile + 4 <= share * tile * tile for tile in tiles)
 
 
+def rounded(side, across, stages, share):
+    tiles = [round(side / 2**stage / across) for stage in range(stages)]
+    return sum(tile > 0 and 4 * tile + 4 <= share * tile * tile for tile in tiles)
+
+
+def halos_against_the_image(side, across, stages, share):
+    sides = [side // 2**stage for stage in range(stages)]
+    halos = [across**2 * (4 * (each // across) + 4) for each in sides]
+    return sum(each // across > 0 and halo <= share * each**2 for each, halo in zip(sides, halos))
+
+
 def its_own_counted(side, across, stages, share):
     tiles = [side // across // 2**stage for stage in range(stages)]
     return sum(tile > 0 and (tile + 2) ** 2 <= share * tile * tile for tile in tiles)
@@ -318,6 +340,28 @@ def columns_first(comm, tile, grid):
     return padded
 
 
+def rows_for_columns(comm, tile, grid):
+    """Sides as they should be, and corners from where they were if the grid were turned."""
+    padded, (row, column) = (
+        tile_with_halo_with_the_bug(comm, tile, grid),
+        divmod(comm.rank, grid[1]),
+    )
+    handles, landed = [], []
+    for down in (-1, 1):
+        for across in (-1, 1):
+            if 0 <= row + down < grid[0] and 0 <= column + across < grid[1]:
+                rank = (row + down) * grid[0] + column + across
+                corner = padded[1 if down < 0 else -2, 1 if across < 0 else -2].clone()
+                place = 0 if down < 0 else -1, 0 if across < 0 else -1
+                landed.append((place, torch.zeros_like(corner)))
+                handles += [comm.irecv(landed[-1][1], rank), comm.isend(corner, rank)]
+    for handle in handles:
+        handle.wait()
+    for place, value in landed:
+        padded[place] = value
+    return padded
+
+
 def tile_alone(comm, tile, grid):
     return tile
 
@@ -363,6 +407,8 @@ GALLERIES = [
         "the first place that the window sees": owner_of_the_first,
         "the last place that it sees": owner_of_the_last,
         "has its middle between two places": owner_by_half_the_kernel,
+        "is not rounded up": owner_rounded_up,
+        "is the first one of rank r + 1": owner_of_the_cut,
         "belongs to the rank at that edge": owner_without_edges,
         "where is their middle": always_the_first,
         "a number is wanted": the_place_itself,
@@ -385,6 +431,8 @@ GALLERIES = [
         "is not computed on tiles": one_stage_more,
         "exactly `share` times": exactly_refused,
         "made of whole pixels": parts_of_pixels,
+        "rounded down": rounded,
+        "makes no tile larger": halos_against_the_image,
         "the corners are needed, too": sides_only,
         "neighbours on all four sides": two_sides,
         "a tile has t * t pixels of its own": pixels_against_a_side,
@@ -404,6 +452,7 @@ GALLERIES = [
         "has other numbers in its own tile": half_the_tile,
         "has changed the tile": given_tile_changed,
         "whole tiles travel": whole_tiles,
+        "the ranks wait for one another": rows_for_columns,
     }),
 ]  # fmt: skip
 

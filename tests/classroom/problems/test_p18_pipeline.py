@@ -49,6 +49,11 @@ def stage_by_stage(stages, micro_batches):
     return [[(s, k) for k in range(micro_batches)] for s in range(stages)]
 
 
+def last_micro_batch_first(stages, micro_batches):
+    turned = range(micro_batches)[::-1]
+    return [[(s, turned[k]) for s, k in cycle] for cycle in clock_cycles(stages, micro_batches)]
+
+
 def without_bounds(stages, micro_batches):
     return [[(s, k - s) for s in range(stages)] for k in range(stages + micro_batches - 1)]
 
@@ -93,6 +98,18 @@ def before_each_forward(row):
     return peak_by_the_package(row) - 1
 
 
+def micro_batches_as_a_set(row):
+    kept, most = set(), 0
+    for word in row.split(","):
+        _, kind, number = word.partition(word.strip("0123456789"))
+        if kind == "F":
+            kept.add(number)
+        elif kind in ("B", "W"):
+            kept.discard(number)
+        most = max(most, len(kept))
+    return most
+
+
 def longest_run_of_forwards(row):
     kinds = "".join(Step.of(word).kind for word in row.split(","))
     return max(map(len, kinds.replace("B", " ").replace("I", " ").replace("W", " ").split()))
@@ -112,6 +129,10 @@ def row_stub(rank, ranks, micro_batches):
 
 def row_of_the_package(rank, ranks, micro_batches):
     return ",".join(map(str, one_forward_one_backward(ranks, micro_batches).rows[rank]))
+
+
+def row_with_blanks(rank, ranks, micro_batches):
+    return row_of_the_package(rank, ranks, micro_batches).replace(",", " ") + "\n"
 
 
 def gpipe_row(rank, ranks, micro_batches):
@@ -193,6 +214,12 @@ def rest_for_the_last(comm, layers, x):
     return passed(comm, layers, x, comm.rank * size, end)
 
 
+def rounded(comm, layers, x):
+    size = round(len(layers) / comm.size)
+    end = len(layers) if comm.rank == comm.size - 1 else (comm.rank + 1) * size
+    return passed(comm, layers, x, comm.rank * size, end)
+
+
 def stops_before_the_last(comm, layers, x):
     first, end = (rank * len(layers) // comm.size for rank in (comm.rank, comm.rank + 1))
     return passed(comm, layers, x, first, min(end, len(layers) - 1))
@@ -246,6 +273,7 @@ GALLERIES = [
         "is a rule of thumb": 32,
         "idle for half of the time": 7,
         "in whole numbers": 62.5,
+        "counted in whole": float("inf"),
         "with 62 micro-batches they are idle for 10.14%": 62,
         "fewer are enough as well": 64,
         "a number is wanted": "many",
@@ -258,6 +286,7 @@ GALLERIES = [
         "does 4 micro-batches in cycle 0": stage_by_stage,
         "there is no stage 1 with a micro-batch -1": without_bounds,
         "more than once": twice_in_a_row,
+        "in the order of their numbers": last_micro_batch_first,
         "wanted is a list of cycles": a_flat_list,
     }),
     Gallery("peak_activations", peak_stub, [peak_by_the_package], {
@@ -266,10 +295,11 @@ GALLERIES = [
         "how many forwards there are": all_forwards,
         "what is kept at the end": at_the_end,
         "one too few": before_each_forward,
+        "once for every stage that keeps it": micro_batches_as_a_set,
         "go through the row and count": longest_run_of_forwards,
         "a number is wanted": as_a_sentence,
     }),
-    Gallery("row_of_1f1b", row_stub, [row_of_1f1b, row_of_the_package], {
+    Gallery("row_of_1f1b", row_stub, [row_of_1f1b, row_of_the_package, row_with_blanks], {
         "it does too many forwards ahead": gpipe_row,
         "the later ranks wait for forwards": nothing_ahead,
         "this schedule is a deadlock": first_rank_is_the_last,
@@ -284,7 +314,8 @@ GALLERIES = [
     }),
     Gallery("pass_through_stages", pass_through_stages_with_the_bug,
             [pass_through_stages, stages_of_ceil], {
-        "does 5 layers where 3 are enough": rest_for_the_last,
+        "does 4 layers where 3 are enough": rest_for_the_last,
+        "10 layers on 4 ranks: rank 3 does 4": rounded,
         "is done by no rank": stops_before_the_last,
         "is done more than once": one_layer_overlaps,
         "which rank has the first ones": last_layers_first,

@@ -10,6 +10,7 @@ from course.classroom.problems.p19_sharded import (
     gradients_of_shards,
     gradients_of_shards_with_the_bug,
     mean_of_own_part,
+    one_rank_too_many_has_one_more,
     rest_at_the_end,
     smallest_stage,
     stop_included,
@@ -221,6 +222,46 @@ def all_layers_kept(comm, shards, x, target, op="sum", reduce=reduce_scatter):
     return gradients
 
 
+def all_gathered_again_at_once(comm, shards, x, target):
+    whole = x.new_empty(x.shape[1], x.shape[1])
+    outputs, gradients = [x], []
+    for shard in shards:
+        all_gather(comm, whole.tensor_split(comm.size), shard)
+        outputs.append(torch.tanh(outputs[-1] @ whole))
+    wholes = [torch.empty_like(whole) for _ in shards]
+    for each, shard in zip(wholes, shards):
+        all_gather(comm, each.tensor_split(comm.size), shard)
+    error = outputs[-1] - target
+    for each, shard in zip(wholes[::-1], shards[::-1]):
+        error = error * (1 - outputs.pop() ** 2)
+        mine = torch.empty_like(shard)
+        reduce_scatter(comm, mine, (outputs[-1].T @ error).tensor_split(comm.size))
+        gradients.insert(0, mine)
+        error = error @ each.T
+    return gradients
+
+
+def always_in_new_memory(comm, shards, x, target):
+    def gathered(shard):
+        whole = x.new_empty(x.shape[1], x.shape[1])
+        all_gather(comm, whole.tensor_split(comm.size), shard)
+        return whole
+
+    outputs, gradients = [x], []
+    for shard in shards:
+        outputs.append(torch.tanh(outputs[-1] @ gathered(shard)))
+    error = outputs[-1] - target
+    for shard in shards[::-1]:
+        whole = gathered(shard)
+        error = error * (1 - outputs.pop() ** 2)
+        product = outputs[-1].T @ error
+        mine = torch.empty_like(shard)
+        reduce_scatter(comm, mine, [part.clone() for part in product.tensor_split(comm.size)])
+        gradients.insert(0, mine)
+        error = error @ whole.T
+    return gradients
+
+
 def mean_in_place_of_the_sum(comm, shards, x, target):
     return all_layers_kept(comm, shards, x, target, "mean")
 
@@ -298,6 +339,7 @@ GALLERIES = [
         "the parts differ by one element at most": chunks_of_torch,
         "not to the last one": rest_at_the_end,
         "not the rank's any more": stop_included,
+        "rank 0 alone has one more": one_rank_too_many_has_one_more,
         "where in the vector of all tensors": whole_tensors,
         "a list of pairs": in_the_whole_vector,
         "is a pair (start, stop)": how_many,
@@ -326,15 +368,17 @@ GALLERIES = [
         "in a product and in a sum": 3937.5,
         "a rank receives all parts but its own": 125,
         "the batch of all ranks together": 504_000,
+        "nothing is to be divided by 8": 63_000,
         "400 Tflop/s are": 7.875,
         "the other way round": 1 / 7875,
         "that is another number": 1000,
         "a number is wanted": "many",
     }),
     Gallery("gradients_of_shards", gradients_of_shards_with_the_bug,
-            [gradients_of_shards, first_layer_spared, last_layer_kept], {
+            [gradients_of_shards, first_layer_spared, last_layer_kept, always_in_new_memory], {
         "Which weights does `whole` hold there": gathers_the_layer_below,
         "weights stay whole from forward to backward": all_layers_kept,
+        "are there at once": all_gathered_again_at_once,
         "all rows of all ranks count": own_rows_alone,
         "has the mean over ranks": mean_in_place_of_the_sum,
         "in the reverse order": in_reverse,
