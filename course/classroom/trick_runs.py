@@ -107,12 +107,12 @@ def step_by_the_trick(comm, network, scheme):
 
 
 def round_moments(comm, network, scheme) -> list:
-    """When each round of the dense layers begins and ends, in seconds; they are the second part
-    of `network()`."""
-    moments = []
+    """When all is ready, and when each round of the dense layers begins and ends, in seconds; they
+    are the second part of `network()`."""
     with torch.device(comm.device):
         top = cut_dense(comm, network()[1])
         x, y = torch.empty(IMAGES, top[0].weight.shape[1]), torch.zeros(IMAGES, dtype=torch.long)
+    moments = [comm.clock()]
 
     def noting(rows):
         moments.append(comm.clock())

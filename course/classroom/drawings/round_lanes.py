@@ -8,13 +8,15 @@ from course.comm import Trace
 
 def lanes(network, scheme, cluster, ranks=4) -> dict:
     """What rank 0 of an imagined cluster computes in the rounds of a `scheme`, and what travels
-    beside, as two lanes in ms; the dense layers are the second part of `network()`."""
+    beside, as two lanes in ms from when its weights are made; the dense layers are the second part
+    of `network()`."""
     trace, world = Trace(), worlds.simulated(cluster, device="meta")
     where = {"on": world, "trace": trace, "checked": False}
-    moments = worlds.run(round_moments, ranks, network, scheme, **where)[0]
-    spans = [(1e3 * a, 1e3 * b) for a, b in zip(moments[::2], moments[1::2], strict=True)]
+    ready, *moments = worlds.run(round_moments, ranks, network, scheme, **where)[0]
+    took = [1e3 * (moment - ready) for moment in moments]
+    spans = zip(took[::2], took[1::2], strict=True)
     computed = [timeline.Piece("a round", *span, str(n)) for n, span in enumerate(spans, 1)]
-    beside = timeline.calls_beside(trace, 0, "on the way", unit_s=1e-3)
+    beside = timeline.calls_beside(trace, 0, "on the way", ready, unit_s=1e-3)
     return {
         f"({scheme}) computes": computed,
         f"({scheme}) network": [piece._replace(text="") for piece in beside],

@@ -87,7 +87,7 @@ def check_amdahl_on_64(answer):
         100 * right / 64: "that is the efficiency: the speed-up was asked for.",
     }
     for slip, sentence in slips.items():
-        if abs(got / slip - 1) < 0.004:
+        if abs(got / slip - 1) < 0.01:
             raise Wrong(sentence)
     if abs(got / right - 1) > 0.02:
         raise Wrong("that is another number: first find s from 8 GPUs, then put it into the law.")
@@ -141,7 +141,7 @@ def check_device_seconds(answer):
         device = Queue(busy)
         got = number(function(answer)(device, work, turns))
         where = f"work of {1e3 * work:g} ms in {turns} turns, timed as {1e3 * got:.4g} ms"
-        if device.launched != turns:
+        if device.launched < turns:  # more of them: it was warmed up before
             raise Wrong(f"{where}: it was launched {device.launched} times.")
         if abs(got / work - 1) > 0.05:
             _refuse_time(got, busy, work, turns, where)

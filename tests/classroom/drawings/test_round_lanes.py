@@ -1,6 +1,7 @@
 """Rounds are drawn as they were: what is computed above, what travels below."""
 
 import pytest
+import torch
 from torch import nn
 
 from course.classroom.drawings import round_lanes
@@ -23,6 +24,16 @@ def test_each_round_is_a_piece_and_its_images_come_before_it(found):
         computed, network = found[scheme].values()
         assert [piece.text for piece in computed] == [str(n) for n in range(1, count + 1)]
         assert network[0].end <= computed[0].start and network[-1].end > computed[-1].end
+
+
+def test_time_is_counted_from_when_the_weights_are_made(found):
+    def made_slowly():
+        torch.zeros(10**8)
+        return network()
+
+    later = round_lanes.lanes(made_slowly, "a", one_switch(4, K20, ETHERNET_10G))
+    for lane, other in zip(found["a"].values(), later.values(), strict=True):
+        assert [piece[1:3] for piece in lane] == [pytest.approx(piece[1:3]) for piece in other]
 
 
 def test_lanes_are_named_by_scheme_and_end_where_the_last_piece_ends(found):

@@ -1,6 +1,7 @@
 """Rounds, rows, groups, axes and a clipped gradient: answers that were really likely."""
 
 import itertools
+import math
 
 import torch
 
@@ -143,6 +144,13 @@ def group_as_a_range(rank, along, sizes):
     return range(first, first + step * sizes[along], step)
 
 
+def group_as_a_tensor(rank, along, sizes):
+    ranks = torch.arange(math.prod(sizes.values())).view(*sizes.values())
+    place = list(map(int, (ranks == rank).nonzero()[0]))
+    place[list(sizes).index(along)] = slice(None)
+    return ranks[tuple(place)]
+
+
 def without_itself(rank, along, sizes):
     return [other for other in group_of(rank, along, sizes) if other != rank]
 
@@ -188,6 +196,10 @@ def axes_step_by_step(ranks, per_server, weights, card_bytes):
                  if ranks % n == 0 and 12 * weights <= n * card_bytes)  # fmt: skip
     tensor = max(n for n in range(1, parts + 1) if parts % n == 0 and per_server % n == 0)
     return [ranks // parts, parts // tensor, tensor]
+
+
+def axes_as_a_tensor(*case):
+    return torch.tensor(axes_step_by_step(*case))
 
 
 def data_alone(ranks, per_server, weights, card_bytes):
@@ -309,6 +321,10 @@ def norm_kept_back(comm, cut, whole, largest):
     clip_gradients(comm, cut, whole, largest)
 
 
+def norm_after_clipping(comm, cut, whole, largest):
+    return min(clip_gradients(comm, cut, whole, largest).item(), largest)
+
+
 def local_norm_reported(comm, cut, whole, largest):
     local = square_of(cut + whole).sqrt()
     clip_gradients(comm, cut, whole, largest)
@@ -324,7 +340,7 @@ def gradients_gathered(comm, cut, whole, largest):
 
 
 GALLERIES = [
-    Gallery("round_megabytes", ..., [4.128768, "4.13", 7 * 16 * 9216 * 4 / 1e6], {
+    Gallery("round_megabytes", ..., [4.128768, "4.13", 4.1, 7 * 16 * 9216 * 4 / 1e6], {
         "a float32 number has 4 bytes": 1.032192,
         "megabytes were asked for": 4128768,
         "its own rows a rank has already": 4.718592,
@@ -350,7 +366,8 @@ GALLERIES = [
         "should return rows": no_rows,
         "other numbers": rows_of_another_round,
     }),
-    Gallery("group_of", group_stub, [group_of, group_by_places, group_as_a_range], {
+    Gallery("group_of", group_stub,
+            [group_of, group_by_places, group_as_a_range, group_as_a_tensor], {
         "of {'tensor': 2, 'data': 3} you say 0, 2, 4": in_the_order_of_names,
         "here the first axis is the fastest": first_axis_fastest,
         "the rank itself belongs to its group": without_itself,
@@ -361,7 +378,7 @@ GALLERIES = [
         "write down where each rank is": only_itself,
         "a group is a list of ranks": how_many,
     }),
-    Gallery("choose_axes", axes_stub, [choose_axes, axes_step_by_step], {
+    Gallery("choose_axes", axes_stub, [choose_axes, axes_step_by_step, axes_as_a_tensor], {
         "leaves 48.0 GB on each card": data_alone,
         "tensor groups that do not lie inside a server": tensor_alone,
         "cut no finer than you must": whole_servers,
@@ -384,6 +401,7 @@ GALLERIES = [
         "not scaled in place": not_in_place,
         "another factor than largest / norm": scaled_twice,
         "returns nothing": norm_kept_back,
+        "returns the norm after clipping": norm_after_clipping,
         "gradients need not cross": gradients_gathered,
     }),
 ]  # fmt: skip
