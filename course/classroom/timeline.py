@@ -47,7 +47,7 @@ def lanes(rows, title, x, axes=None):
             colour, hatch = drawn[what]
             axes.barh(y, stop - start, 0.72, start, color=colour, hatch=hatch, ec="white", lw=0.7)
             if widest < stop - start:
-                looks = {"bbox": {"fc": colour, "ec": "none", "pad": 1.5}, "color": "white"}
+                looks = {"bbox": {"fc": colour, "ec": "none", "pad": 0.5}, "color": "white"}
                 looks |= {"ha": "center", "va": "center", "fontsize": TEXT_POINTS}
                 axes.text((start + stop) / 2, y, text, **looks)
     axes.set_yticks(range(len(rows)), list(rows))
