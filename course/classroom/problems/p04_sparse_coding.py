@@ -48,7 +48,7 @@ def check_coefficient(answer):
     patch = patch + (2 - atom @ patch) / (atom @ atom) * atom
     cases = [(patch, atom, 3.0), (patch, atom, 0.7), (-patch, atom, 0.7), (patch, 0.4 * atom, 0.7)]
     compare(
-        answer,
+        lambda *case: as_number(function(answer)(*case)),
         best_coefficient,
         cases,
         COEFFICIENT_SLIPS,
@@ -57,6 +57,12 @@ def check_coefficient(answer):
         shape_is="one number",
     )
     return "the code of (0.2, -1) is empty from |d . x| = 0.9 on: no slope is worth that price."
+
+
+def as_number(got):
+    """A tensor of one number, of whatever shape, as that number; all else as it is."""
+    alone = isinstance(got, torch.Tensor) and got.numel() == 1
+    return got.reshape(()) if alone else got
 
 
 def shrink(values, threshold):
@@ -198,6 +204,8 @@ ATOM_SLIPS = (
      "the atom points the wrong way: patches minus what the other atoms make."),
     (drawn_to(lambda w, missed, atom, patches: w @ (missed - w[:, None] * atom)),
      "add the atom's own part to what is missed; here it is taken off twice."),
+    (scaled_by(lambda d, w: d / d.norm().clamp(min=1)),
+     "a direction shorter than 1 is scaled up to length 1, too."),
     (scaled_by(lambda d, w: d), "the direction is right; scale it to length 1."),
     (scaled_by(lambda d, w: d / (w @ w)),
      "the best atom of any length; scale it to length 1, or coefficients will shrink for ever."),
@@ -211,7 +219,8 @@ def check_atom(answer):
     n, k, p = 7, 5, 3
     patches, codes, atoms = drawn(n, p, seed=n), drawn(n, k, seed=k), unit(drawn(k, p, seed=p))
     codes = shrink(codes, 0.5)
-    cases = [(patches, codes, atoms, 0), (patches, codes, atoms, 3)]
+    little = patches, codes / 20, atoms, 3  # here the wanted direction is shorter than 1
+    cases = [(patches, codes, atoms, 0), (patches, codes, atoms, 3), little]
     words = (
         "what would be missed without atom j, and which direction explains most of it? Test your "
         "function with one patch and one atom."

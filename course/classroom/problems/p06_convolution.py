@@ -173,6 +173,11 @@ def compare_rows(made, row, taps):
 def judge_products(products, results):
     if products == 3 * results and results > 1:
         raise Wrong("right, but this is the definition: 3 products per result. Two are enough.")
+    if products < results + 2:  # no way to these results has fewer (Winograd)
+        raise Wrong(
+            f"right, but only {products} products were seen for {results} results, and no way has "
+            f"fewer than {results + 2}: multiply the numbers as they come."
+        )
     if products > 4 * ceil(results / 2):
         raise Wrong(
             f"right, but with {products} products for {results} results; every two need 4. "
@@ -201,6 +206,8 @@ LAYERS = (  # pictures, channels, side; filters, taps; stride, padding
     (8, 32, 4, 32, 3, 1, 0),
     (2, 3, 64, 16, 5, 2, 2),
     (4, 32, 32, 16, 13, 2, 6),
+    (2, 16, 12, 16, 11, 4, 5),  # large filters, and yet few places: the stride decides
+    (2, 3, 7, 16, 3, 1, 1),  # without its padding another tile would win
 )
 
 
@@ -210,11 +217,11 @@ def check_method(answer):
         filters = torch.zeros(out, channels, taps, taps)
         layer = (
             f"{pictures} pictures [{channels}, {side}, {side}], {out} filters of {taps} x {taps}, "
-            f"stride {stride}"
+            f"stride {stride}, padding {padding}"
         )
         right = cheapest_method(images, filters, stride, padding)
         judge_method(function(answer)(images, filters, stride, padding), right, layer)
-    return "for each of seven layers the fewest; notice that four of them are not gemm."
+    return f"for each of {len(LAYERS)} layers the fewest; notice how often it is not gemm."
 
 
 def judge_method(got, right, layer):

@@ -36,6 +36,7 @@ def check_weights(answer):
         (6 * 43**2 * 300 + second, "43 steps of 2 fit, so there are 44 windows."),
         (6 * 43**2 * 300 + 4 * 15**2 * 150, "one more window than steps fits, in each layer."),
         (44**2 * 300 + 17**2 * 150, "every window has a filter for each map."),
+        (right + 6 * 44**2 + 4 * 17**2, "these filters have no bias: weights alone."),
         tolerance=1e-9,
     )
     raise Wrong("windows x maps x pixels of a window x channels, for each stage; then add.")

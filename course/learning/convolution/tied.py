@@ -44,15 +44,20 @@ def gemm(images, filters, *, stride=1, padding=0, dilation=1, groups=1):
     return result.flatten(1, 2).unflatten(2, sizes)
 
 
-def columns(images, filter_size, *, stride=1, padding=0, dilation=1):
+def columns(images, filter_size, *, stride=1, padding=0, dilation=1, out=None):
     """What a filter (height, width) sees at each place: [batch, channels * taps, places], a copy.
 
     A column for each place: its channels one after another, the taps of a channel row by row.
-    This is im2col of the libraries. Source: Chellapilla, Puri and Simard 2006.
+    This is im2col of the libraries. `out`, such a table, is written into and returned: memory that
+    is asked for anew costs more than the copy. Source: Chellapilla, Puri and Simard 2006.
     """
     sizes = _output_sizes(images, filter_size, stride, padding, dilation)
-    shifts = _shifts(images, filter_size, sizes, stride, padding, dilation)
-    return torch.stack(list(shifts), dim=2).flatten(3).flatten(1, 2)
+    shifts = list(_shifts(images, filter_size, sizes, stride, padding, dilation))
+    shape = len(images), images.shape[1] * len(shifts), math.prod(sizes)
+    if out is not None and out.shape != shape:
+        raise ValueError(f"these columns are {list(shape)}, and out is {list(out.shape)}")
+    room = None if out is None else out.view(*images.shape[:2], len(shifts), *sizes)
+    return torch.stack(shifts, dim=2, out=room).flatten(3).flatten(1, 2)
 
 
 def fft(images, filters, *, stride=1, padding=0, dilation=1, groups=1):

@@ -25,6 +25,10 @@ def coefficient_by_cases(patch, atom, penalty):
     return (v - penalty) / n if v > penalty else (v + penalty) / n if v < -penalty else 0
 
 
+def coefficient_in_a_row(patch, atom, penalty):
+    return p04.shrink(atom[None] @ patch, penalty) / (atom @ atom)
+
+
 def a_coefficient(patch, atom, penalty, *, price=1, divide=True, power=2):
     z = p04.shrink(atom @ patch, price * penalty)
     return z / atom.norm() ** power if divide else z
@@ -240,6 +244,10 @@ def atom_by_the_square(patches, codes, atoms, j):
     return wanted / (wanted**2).sum()
 
 
+def atom_of_length_1_at_most(patches, codes, atoms, j):
+    return full(patches, codes, atoms, j) / full(patches, codes, atoms, j).norm().clamp(min=1)
+
+
 def atom_by_the_mean(patches, codes, atoms, j):
     return full(patches, codes, atoms, j) / len(patches)
 
@@ -346,7 +354,10 @@ GALLERIES = [
     Gallery(
         "best_coefficient",
         coefficient_stub,
-        [p04.best_coefficient, coefficient_of_the_package, coefficient_by_cases],
+        [
+            *(p04.best_coefficient, coefficient_of_the_package, coefficient_by_cases),
+            coefficient_in_a_row,
+        ],
         {
             "right for an atom of length 1": partial(a_coefficient, divide=False),
             "the penalty has to be divided by": coefficient_divided_too_early,
@@ -407,6 +418,7 @@ GALLERIES = [
             "the root of a sum of squares": atom_by_sizes,
             "divided by the length squared": atom_by_the_square,
             "a mean instead of a length": atom_by_the_mean,
+            "shorter than 1 is scaled up": atom_of_length_1_at_most,
             "an atom has shape [3], not [5, 3].": atom_and_all_others,
             "must match the size": atom_from_a_row,
             "has changed": atom_written_into_atoms,

@@ -172,6 +172,10 @@ def row_plus_one(row, taps):
     return [each + 1 for each in row_with_taps_first(row, taps)]
 
 
+def row_taken_out_of_its_counters(row, taps):
+    return [sum(x.value * g.value for x, g in zip(row[at:], taps)) for at in range(len(row) - 2)]
+
+
 # The cheapest
 
 
@@ -223,6 +227,25 @@ def method_without_winograd(images, filters, stride, padding):
     few = convolution.multiplications(images, filters, stride=stride, padding=padding)
     waves = convolution.fft_multiplications(images, filters, padding=padding)
     return "gemm" if few < waves else "fft"
+
+
+def method_without_the_padding(images, filters, stride, padding):
+    counts = {
+        "gemm": convolution.multiplications(images, filters, stride=stride, padding=padding),
+        "fft": convolution.fft_multiplications(images, filters),
+    }
+    if filters.shape[2:] == (3, 3) and stride == 1:
+        for tile in 2, 4:
+            counts[f"winograd {tile}"] = winograd.winograd_multiplications(
+                images, filters, tile=tile
+            )
+    return min(counts, key=counts.get)
+
+
+def method_by_rules_of_thumb(images, filters, stride, padding):
+    if filters.shape[2] == 3 and stride == 1:
+        return "winograd 4" if images.shape[2] > 4 else "winograd 2"
+    return "fft" if filters.shape[2] >= 9 else "gemm"
 
 
 def method_as_a_count(images, filters, stride, padding):
@@ -379,6 +402,7 @@ GALLERIES = [
             "9 numbers give 7 results, not 6.": row_without_its_end,
             "9 numbers give 7 results, not 8.": row_with_one_too_many,
             "right for one tile, but not for a row of several.": row_of_one_tile,
+            "only 0 products were seen for 2 results": row_taken_out_of_its_counters,
             "a list with one result per place is wanted, not None.": row_that_is_printed,
             "Could not infer dtype of Counting": row_in_an_array,
             "[2, 5, 4, 1] under [1, 2, 3] gives [24.0, 16.0], and not [25.0, 17.0].": row_plus_one,
@@ -394,6 +418,12 @@ GALLERIES = [
             "winograd 2 needs fewer multiplications than winograd 4": method_with_the_largest_tile,
             "Winograd needs 3 x 3 filters and stride 1; here: 2": method_without_the_stride,
             "winograd 4 needs fewer multiplications than fft": method_without_winograd,
+            "fft for 2 pictures [16, 12, 12], 16 filters of 11 x 11, stride 4, padding 5": (
+                method_by_rules_of_thumb
+            ),
+            "gemm needs fewer multiplications than fft for 2 pictures [16, 12": (
+                method_without_the_padding
+            ),
             "'winograd 4' is wanted, not 33177600.": method_as_a_count,
             "does the function end in return?": method_that_forgets_to_return,
             "winograd is for 3 x 3 filters only": method_that_asks_for_every_count,

@@ -341,6 +341,7 @@ GALLERIES = [
             "so there are 44 windows": 6 * 43**2 * 300 + 4 * 17**2 * 150,
             "one more window than steps": 6 * 43**2 * 300 + 4 * 15**2 * 150,
             "a filter for each map": 44**2 * 300 + 17**2 * 150,
+            "these filters have no bias": 3_658_200 + 6 * 44**2 + 4 * 17**2,
             "windows x maps x pixels": 4_000_000,
             "a number is wanted": "many",
         },

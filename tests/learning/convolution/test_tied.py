@@ -66,6 +66,16 @@ def test_columns_are_those_of_torch():
     )
 
 
+def test_columns_are_written_where_they_are_wanted():
+    pictures, how = drawn(2, 3, 9, 8), {"stride": 2, "padding": 1}
+    right = convolution.columns(pictures, (2, 3), **how)
+    room = torch.zeros_like(right)
+    made = convolution.columns(pictures, (2, 3), **how, out=room)
+    assert made.data_ptr() == room.data_ptr() and torch.equal(room, right)
+    with pytest.raises(ValueError, match=r"are \[2, 18, 20\], and out is \[2, 20, 18\]"):
+        convolution.columns(pictures, (2, 3), **how, out=room.mT.contiguous())
+
+
 def test_a_photograph_blurred_through_frequencies():
     picture = images.photograph("camera").double()[None, None, :150, :131]
     box = torch.full((1, 1, 15, 15), 1 / 225, dtype=torch.float64)
