@@ -168,7 +168,7 @@ def _together(comm, train, images, batch, steps, seeds):
     nets = [digits.digit_net(seed) for seed in seeds]
     deals = [digits.batches(images, batch, steps, s, comm.rank, WORKERS) for s in seeds]
     deal = [digits.Images(*map(torch.stack, zip(*each))) for each in zip(*deals)]
-    return digits.apart(train(comm, digits.side_by_side(nets), deal), nets[0], len(nets))
+    return digits.weights_of_each(train(comm, digits.stacked_nets(nets), deal), nets[0], len(nets))
 
 
 def _one_by_one(comm, train, images, batch, steps, seeds):

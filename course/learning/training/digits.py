@@ -1,7 +1,7 @@
 """One small task for every way to train: handwritten digits, one split, one network, five seeds.
 
 `digit_split` has the images, `digit_net` the network from a seed, `batches` a rank's part of every
-batch, `backward` its gradient, `judge` the loss on images that nobody learns from.  `side_by_side`
+batch, `backward` its gradient, `judge` the loss on images that nobody learns from.  `stacked_nets`
 makes one network of several, which learn together for little more than the time of one.
 """
 
@@ -99,7 +99,7 @@ def backward(module, x, y):
     """Give `module`, a `digit_net`, the gradient of its mean loss on x [rows, 64], y [rows].
 
     As `cross_entropy(module(x), y).backward()` on cleared gradients does, by the chain rule written
-    out, which an imagined cluster runs several times as fast.  Networks `side_by_side` take
+    out, which an imagined cluster runs several times as fast.  The `stacked_nets` take
     x [nets, rows, 64] and y [nets, rows], and each gets the gradient of its own loss.
     """
     layers, inputs, many = module[::2], [x], x.dim() == 3
@@ -115,7 +115,7 @@ def backward(module, x, y):
             error = (error @ layer.weight).mul_(given > 0)
 
 
-def side_by_side(nets) -> nn.Sequential:
+def stacked_nets(nets) -> nn.Sequential:
     """A network for `backward` in which each layer has the weights of all `nets`, [nets, outputs,
     inputs], and their biases, [nets, 1, outputs]."""
     together = copy.deepcopy(nets[0])
@@ -125,7 +125,7 @@ def side_by_side(nets) -> nn.Sequential:
     return together
 
 
-def apart(flat, net, count: int) -> torch.Tensor:
+def weights_of_each(flat, net, count: int) -> torch.Tensor:
     """The weights [count, elements] of each of so many networks like `net` that are side by side,
     whose parameters follow one another in `flat`."""
     sizes = [count * p.numel() for p in net.parameters()]
