@@ -3,10 +3,11 @@
 A rank runs all of them in one run; its images are given to it, training and validation.
 """
 
-from torch.nn.utils import parameters_to_vector
+import torch
 
 from course.classroom.trainings import by_doubling
 from course.learning.training.digits import SEEDS, backward, batches, digit_net, judge
+from course.parallel.flat_parameters import FlatParameters
 
 BATCH = 64
 
@@ -20,11 +21,12 @@ def path(comm, split, seed, op, rate, unequal, steps=20):
     """Validation losses of this rank's network by step, and how far its weights have moved, if
     gradients are reduced by `op`, and ranks begin alike or unequal."""
     net, found = digit_net(seed + 10 * comm.rank if unequal else seed).double(), []
-    start = parameters_to_vector(net.parameters()).detach()
+    weights = FlatParameters(net).flat
+    start = weights.clone()
     for x, y in batches(split.training, BATCH, steps, seed, comm.rank, comm.size):
         backward(net, x, y)
-        for weight in net.parameters():
-            by_doubling(comm, weight.grad, op)
-            weight.data -= rate * weight.grad
+        gradient = torch.cat([weight.grad.flatten() for weight in net.parameters()])
+        by_doubling(comm, gradient, op)
+        weights -= rate * gradient
         found.append(judge(net, split.validation).loss)
-    return found, parameters_to_vector(net.parameters()).detach() - start
+    return found, weights - start

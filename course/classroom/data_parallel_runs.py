@@ -36,11 +36,9 @@ def told_weights(serial, others) -> str:
 
 def told_agreement(serial, found) -> str:
     """A line for each of `found` {name: weights by rank}: whether they are those of `serial`."""
-    return "\n".join(
-        f"{name}, {len(others)} ranks and 1, apart by less than 1e-12: "
-        f"{farthest(serial, others) < 1e-12}"
-        for name, others in found.items()
-    )
+    told = "{}, {} ranks and 1, apart by less than 1e-12: {}"
+    return "\n".join(told.format(name, len(others), farthest(serial, others) < 1e-12)
+                     for name, others in found.items())  # fmt: skip
 
 
 def told_distance(distance) -> str:

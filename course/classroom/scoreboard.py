@@ -22,9 +22,7 @@ from course.learning.training import digits
 from course.worlds import run, simulated
 
 WORKERS, IMAGES, BATCH, SLOW = 4, 6400, 64, 5.0
-WORKER = Device(
-    "worker", 1 * GIGA, 1 * GIGA, 1 * GIGA, "chosen: a step takes less than its messages"
-)
+WORKER = Device("worker", GIGA, GIGA, GIGA, "chosen: a step takes less than its messages")
 CABLE = ETHERNET_1G
 HEADS = ("", "steps", "kB a step", "ms", "ms, one slow", "loss", "wrong (%)")
 
@@ -70,15 +68,18 @@ class Scoreboard:
     def add(self, name, train, *, batch=BATCH, learned=None, **how) -> Row:
         """A row: five seeds, and once with a slow worker; see `trial` for `batch` and `how`.
 
-        Without a server the seeds learn on real processes, which give the same and are quicker.
-        What they have `learned`, five pairs (loss, error), may be known already.
+        Without a server the seeds learn side by side on real processes, which give the same and
+        are quicker.  What they have `learned`, five pairs (loss, error), may be known already.
+        Raises ValueError where the first does not learn as by itself: `train` has mixed them.
         """
         seed, how = digits.SEEDS[0], how | {"batch": batch}
         once, slow = trial(train, seed, **how), trial(train, seed, slow=SLOW, **how)
         if learned is None and how.get("servers"):
-            others = [trial(train, other, **how).verdict for other in digits.SEEDS[1:]]
-            learned = [once.verdict, *others]
-        learned = learned or verdicts(train, batch)
+            learned = [once.verdict, *(trial(train, s, **how).verdict for s in digits.SEEDS[1:])]
+        if learned is None:
+            learned = verdicts(train, batch)
+            if abs(learned[0].loss / once.verdict.loss - 1) > 0.02:
+                raise ValueError(f"{name}: seeds learn together as alone, and the first did not")
         row = once.step_bytes, once.seconds, slow.seconds, *zip(*learned)
         self.rows.append(Row(name, steps_for(batch), *row))
         return self.rows[-1]
@@ -116,19 +117,17 @@ def trial(train, seed, *, slow=1.0, batch=BATCH, servers=0, alone=False) -> Outc
     return Outcome(_judged(seed, [weights for weights, *_ in each]), step_bytes, seconds)
 
 
-def verdicts(train, batch=BATCH) -> list[digits.Verdict]:
-    """How good each of five seeds is, learned by `train` on four real processes.
+def verdicts(train, batch=BATCH, seeds=digits.SEEDS) -> list[digits.Verdict]:
+    """How good the networks of so many `seeds` are, learned side by side on four real processes.
 
-    Unchecked, as in a trial: a roll call in each of so many short collectives takes a third longer.
+    What `train` does to weights and gradients must not mix them: elements, each by itself.
     """
-    images, shares = digits.digit_split().training, [steps_for(batch)] * WORKERS
-    each = run(_every_seed, WORKERS, train, images, batch, shares, checked=False)
-    return [_judged(seed, learned) for seed, *learned in zip(digits.SEEDS, *each)]
+    return _learned(_together, train, batch, seeds)
 
 
 def losses(train) -> list[float]:
-    """The validation losses of five seeds, each learned by `train` on four real processes."""
-    return [verdict.loss for verdict in verdicts(train)]
+    """The validation losses of five seeds, learned by `train` on four real processes one by one."""
+    return [verdict.loss for verdict in _learned(_one_by_one, train, BATCH, digits.SEEDS)]
 
 
 def spread(values, digits=3) -> str:
@@ -156,8 +155,24 @@ def _judged(seed, learned):
     return digits.judge(net, digits.digit_split().validation)
 
 
-def _every_seed(comm, train, images, batch, shares):
-    return [_trained(comm, train, images, seed, batch, 0, shares)[0] for seed in digits.SEEDS]
+def _learned(program, train, batch, seeds):
+    """Unchecked, as in a trial: a roll call in each of so many short collectives takes a third
+    longer."""
+    images, steps = digits.digit_split().training, steps_for(batch)
+    each = run(program, WORKERS, train, images, batch, steps, seeds, checked=False)
+    return [_judged(seed, learned) for seed, *learned in zip(seeds, *each)]
+
+
+def _together(comm, train, images, batch, steps, seeds):
+    """The weights [seeds, elements] that this rank has learned."""
+    nets = [digits.digit_net(seed) for seed in seeds]
+    deals = [digits.batches(images, batch, steps, s, comm.rank, WORKERS) for s in seeds]
+    deal = [digits.Images(*map(torch.stack, zip(*each))) for each in zip(*deals)]
+    return digits.weights_of_each(train(comm, digits.stacked_nets(nets), deal), nets[0], len(nets))
+
+
+def _one_by_one(comm, train, images, batch, steps, seeds):
+    return [_trained(comm, train, images, s, batch, 0, [steps] * WORKERS)[0] for s in seeds]
 
 
 def _trained(comm, train, images, seed, batch, servers, shares):

@@ -79,9 +79,8 @@ def validation_loss(flat) -> float:
 def by_rate(learn, update, rates):
     """The rates, and for each the validation losses of five seeds [rates, seeds] after
     `learn(update(rate), seed)`, which returns all versions of the weights."""
-    return rates, [
-        [validation_loss(learn(update(rate), seed)[-1]) for seed in SEEDS] for rate in rates
-    ]
+    ends = [[learn(update(rate), seed)[-1] for seed in SEEDS] for rate in rates]
+    return rates, [[validation_loss(flat) for flat in each] for each in ends]
 
 
 def best_rate(rates, losses):

@@ -17,7 +17,7 @@ from course.parallel.gossip.topology import metropolis, ring_graph
 from course.parallel.server import serve
 from course.parallel.server.client import Client
 from course.parallel.server.shards import shard_plan
-from course.parallel.server.staleness import asynchronous, bounded, synchronous
+from course.parallel.server.staleness import asynchronous, synchronous
 from course.parallel.server.updates import sgd
 
 RATE = 1.0
@@ -42,10 +42,8 @@ def by_server(comm, net, batches, rule=None, rate=RATE):
     Unless all go together, each of the workers' gradients is a step of its own, so `rate` is
     shared between them.
     """
-    rule, plan = (
-        rule or synchronous(),
-        shard_plan(comm.size, 1, sum(p.numel() for p in net.parameters())),
-    )
+    rule = rule or synchronous()
+    plan = shard_plan(comm.size, 1, sum(p.numel() for p in net.parameters()))
     if comm.rank in plan.servers:
         each = rate if rule.synchronous else rate / len(plan.clients)
         return serve(comm, plan, net, sgd(each), rule=rule).values
@@ -57,7 +55,6 @@ def by_server(comm, net, batches, rule=None, rate=RATE):
     return None
 
 
-by_bounded_server = functools.partial(by_server, rule=bounded(2))
 by_asynchronous_server = functools.partial(by_server, rule=asynchronous())
 
 

@@ -10,8 +10,16 @@ from course.classroom.scoreboard import (
     spread,
     steps_for,
     trial,
+    verdicts,
 )
-from course.classroom.trainings import RATE, by_asynchronous_server, by_server, data_parallel
+from course.classroom.trainings import (
+    RATE,
+    by_asynchronous_server,
+    by_gossip,
+    by_server,
+    data_parallel,
+    elastic,
+)
 from course.learning.training import digits
 from course.parallel.flat_parameters import FlatParameters
 
@@ -48,6 +56,30 @@ def test_real_processes_learn_the_same_and_need_no_roll_calls():
     found = losses(unchecked)
     expected = [serial(seed, 64, RATE).loss for seed in digits.SEEDS]
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("train", [data_parallel, by_gossip, elastic])
+def test_seeds_learn_side_by_side_as_by_themselves(train):
+    found = verdicts(train, 128, (0, 7))
+    expected = [trial(train, seed, batch=128).verdict for seed in (0, 7)]
+    for got, alone in zip(found, expected, strict=True):
+        assert got == pytest.approx(alone, rel=1e-4)
+    assert found[0].loss != found[1].loss
+
+
+def clipped(comm, net, batches):
+    """Like `data_parallel`, but the length of the whole gradient sets the rate."""
+    weights = FlatParameters(net)
+    for x, y in batches:
+        digits.backward(net, x, y)
+        gradient = torch.cat([p.grad.flatten() for p in net.parameters()])
+        weights.flat.sub_(gradient / gradient.norm())
+    return weights.flat
+
+
+def test_a_way_that_mixes_its_seeds_is_refused():
+    with pytest.raises(ValueError, match="clipped: seeds learn together as alone"):
+        Scoreboard().add("clipped", clipped)
 
 
 def test_a_spread_is_a_mean_and_a_deviation():

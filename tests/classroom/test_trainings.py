@@ -9,7 +9,6 @@ from course.classroom.scoreboard import steps_for, trial
 from course.classroom.trainings import (
     RATE,
     by_asynchronous_server,
-    by_bounded_server,
     by_gossip,
     by_server,
     data_parallel,
@@ -18,6 +17,7 @@ from course.classroom.trainings import (
 )
 from course.learning.training import digits
 from course.parallel.flat_parameters import FlatParameters
+from course.parallel.server.staleness import bounded
 
 WEIGHTS = 64 * 32 + 32 + 32 * 10 + 10
 START = digits.judge(digits.digit_net(0), digits.digit_split().validation)
@@ -55,6 +55,9 @@ def test_the_mean_of_gossip_is_near_the_gradients_mean():
     outcome = trial(by_gossip, 0)
     assert outcome.verdict.loss == pytest.approx(serial(0, 64, RATE).loss, rel=0.1)
     assert outcome.step_bytes == pytest.approx(2 * 4 * WEIGHTS, rel=0.1)
+
+
+by_bounded_server = functools.partial(by_server, rule=bounded(2))
 
 
 @pytest.mark.parametrize("train", [by_bounded_server, by_asynchronous_server])

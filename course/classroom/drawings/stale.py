@@ -60,14 +60,13 @@ def limits(limit, tried, title, most=15):
 def losses_by_rate(panels_of, y, top):
     """Losses by learning rate: for each title of `panels_of` {title: (x, {name: (rates,
     losses [rates, seeds])})} a panel; losses above `top` are out of sight.  Returns all axes."""
-    drawn = panels(len(panels_of), 5.4, 4.4)
+    drawn, all_lines = panels(len(panels_of), 5.4, 4.4), [lines for _, lines in panels_of.values()]
+    floor = _floor(losses for lines in all_lines for _, losses in lines.values())
     for axes, (title, (x, lines)) in zip(drawn, panels_of.items(), strict=True):
         for (name, (rates, losses)), looks in zip(lines.items(), LOOKS, strict=False):
             _with_spread(axes, rates, losses, name, looks)
         ticks = sorted({rate for rates, _ in lines.values() for rate in rates})
-        axes.set(
-            xscale="log", yscale="log", ylim=(_floor(losses for _, losses in lines.values()), top)
-        )
+        axes.set(xscale="log", yscale="log", ylim=(floor, top))
         axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
         axes.minorticks_off()
         _loss_ticks(axes)

@@ -74,6 +74,13 @@ def test_losses_by_rate_are_medians_with_the_spread_of_seeds():
     assert first.get_linestyle() != second.get_linestyle()
 
 
+def test_losses_by_rate_share_one_range_whichever_panel_has_the_least():
+    high, low = {"fresh": ([0.1, 0.2], LOSSES[:2])}, {"stale": ([0.1, 0.2], LOSSES[1:])}
+    for order in ((high, low), (low, high)):
+        drawn = losses_by_rate({name: ("rate", each) for name, each in zip("ab", order)}, "loss", 2)
+        assert [axes.get_ylim() for axes in drawn] == [(pytest.approx(0.8 * 0.2), 2)] * 2
+
+
 def test_the_same_losses_stand_by_updates_and_by_seconds():
     courses = {"in step": ([0, 1, 2], [0.0, 4.0, 8.0], LOSSES),
                "stale": ([0, 8, 16], [0.0, 1.0, 2.0], LOSSES)}  # fmt: skip

@@ -79,6 +79,23 @@ def test_backward_is_autograds(widths):
         torch.testing.assert_close(p.grad, gradient)
 
 
+def test_nets_side_by_side_learn_each_as_by_itself():
+    nets = [digits.digit_net(seed).double() for seed in (0, 3, 4)]
+    deals = [digits.batches(SPLIT.training, 8, 2, seed) for seed in (0, 3, 4)]
+    together = digits.stacked_nets(nets)
+    for step in range(2):
+        x, y = map(torch.stack, zip(*(deal[step] for deal in deals)))
+        for net, deal in zip([together, *nets], [(x, y), *(deal[step] for deal in deals)]):
+            digits.backward(net, *deal)
+            for p in net.parameters():
+                p.data -= 0.5 * p.grad
+    learned = torch.cat([p.detach().flatten() for p in together.parameters()])
+    expected = [torch.cat([p.detach().flatten() for p in net.parameters()]) for net in nets]
+    found = digits.weights_of_each(learned, nets[0], 3)
+    torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=1e-12)
+    assert (found[0] - found[1]).abs().max() > 0.1
+
+
 def test_a_net_is_judged_by_loss_and_wrong_answers():
     net, few = digits.digit_net(0).double(), digits.Images(SPLIT.test.x[:4], SPLIT.test.y[:4])
     with torch.no_grad():
