@@ -42,7 +42,7 @@ class OpKind(NamedTuple):
     random: bool
     formula: object
     first_read: int  # the first tensor that is read
-    skip_on_meta: bool  # in place, element by element: on the meta device there is nothing to do
+    skip_on_meta: bool  # into what is there, element by element: nothing to do on the meta device
     makes_new: bool  # its results share no memory with what it is given
 
 
@@ -64,8 +64,8 @@ class OpCounter(TorchDispatchMode):
         if kind is None:
             kind = self.kinds[id(func)] = _kind(func)
         kwargs = kwargs or {}
-        if kind.skip_on_meta and _all_alike(args):
-            out = args[0]
+        if kind.skip_on_meta and _all_alike(changed := kwargs.get("out", args[0]), args):
+            out = changed
         else:
             if kind.random:
                 self.simulation.random.switch()
@@ -81,6 +81,7 @@ def _kind(func) -> OpKind:
     name = func.overloadpacket.__name__
     tags = func.tags
     in_place = torch.Tag.inplace in tags if hasattr(torch.Tag, "inplace") else name.endswith("_")
+    in_place |= any(each.is_out and each.name == "out" for each in func._schema.arguments)
     return OpKind(
         name=name,
         free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
@@ -102,14 +103,15 @@ def _not_in_place(packet):
     return getattr(torch.ops.aten, name[:-1], packet) if name.endswith("_") else packet
 
 
-def _all_alike(args) -> bool:
-    """Whether all tensors are on the meta device and have the shape of the first, of floats."""
-    first = args[0]
-    if not (first.is_meta and first.is_floating_point()):
+def _all_alike(changed, args) -> bool:
+    """Whether all tensors are on the meta device and have the shape of the one that is changed, of
+    floats; none of them is complex."""
+    if not (changed.is_meta and changed.is_floating_point()):
         return False
-    for x in args[1:]:
-        if isinstance(x, torch.Tensor) and not (x.is_meta and x.shape == first.shape):
-            return False
+    for x in args:
+        if isinstance(x, torch.Tensor) and x is not changed:
+            if not x.is_meta or x.shape != changed.shape or x.is_complex():
+                return False
     return True
 
 
