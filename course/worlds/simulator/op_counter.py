@@ -45,6 +45,13 @@ class OpKind(NamedTuple):
     skip_on_meta: bool  # into what is there, element by element: nothing to do on the meta device
     makes_new: bool  # its results share no memory with what it is given
 
+    def work(self, args, kwargs, out):
+        """The flops and bytes of it; None if it is free."""
+        if self.free:
+            return None
+        flops = self.formula(*args, **kwargs, out_val=out) if self.formula else 0
+        return flops, _nbytes((*args[self.first_read :], out))
+
 
 class OpCounter(TorchDispatchMode):
     """While it is entered, every torch operation is charged to `simulation`; before a random one,
@@ -64,16 +71,17 @@ class OpCounter(TorchDispatchMode):
         if kind is None:
             kind = self.kinds[id(func)] = _kind(func)
         kwargs = kwargs or {}
-        if kind.skip_on_meta and _all_alike(changed := kwargs.get("out", args[0]), args):
-            out = changed
+        if kind.makes_new:
+            out, work = self.memo.result(func, args, kwargs, kind.work)
+        elif kind.skip_on_meta and _all_alike(changed := kwargs.get("out", args[0]), args):
+            out, work = changed, kind.work(args, kwargs, changed)
         else:
             if kind.random:
                 self.simulation.random.switch()
-            out = self.memo.result(func, args, kwargs) if kind.makes_new else func(*args, **kwargs)
-        if not kind.free:
-            flops = kind.formula(*args, **kwargs, out_val=out) if kind.formula else 0
-            nbytes = _nbytes((*args[kind.first_read :], out))
-            self.simulation.charge(kind.name, flops, nbytes)
+            out = func(*args, **kwargs)
+            work = kind.work(args, kwargs, out)
+        if work:
+            self.simulation.charge(kind.name, *work)
         return out
 
 
@@ -109,10 +117,13 @@ def _all_alike(changed, args) -> bool:
     if not (changed.is_meta and changed.is_floating_point()):
         return False
     for x in args:
-        if isinstance(x, torch.Tensor) and x is not changed:
-            if not x.is_meta or x.shape != changed.shape or x.is_complex():
-                return False
+        if isinstance(x, torch.Tensor) and x is not changed and not _fits(x, changed):
+            return False
     return True
+
+
+def _fits(x, changed) -> bool:
+    return x.is_meta and x.shape == changed.shape and not x.is_complex()
 
 
 def _nbytes(things) -> int:
