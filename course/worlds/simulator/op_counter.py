@@ -131,7 +131,8 @@ def _nbytes(things) -> int:
     total = 0
     for thing in things:
         if isinstance(thing, torch.Tensor):
-            total += thing.numel() * thing.element_size()
+            dense = thing.layout is torch.strided  # only such tell it at once
+            total += thing.nbytes if dense else thing.numel() * thing.element_size()
         elif isinstance(thing, list | tuple):
             total += _nbytes(thing)
     return total

@@ -7,6 +7,8 @@ imagined cluster do all alike, so nearly every operation has been seen.
 
 import torch
 
+CAT = torch.ops.aten.cat.default
+
 
 class ShapeMemo:
     """Results, without memory, of operations that make new tensors of tensors without memory, and
@@ -17,6 +19,9 @@ class ShapeMemo:
 
     def result(self, func, args, kwargs, work):
         """What `func(*args, **kwargs)` returns, and its work: done anew, or known from before."""
+        if func is CAT and not kwargs and (joined := _joined(*args)):
+            out = _fresh(joined)
+            return out, work(args, kwargs, out)
         try:
             named = ((name, _key(kwargs[name])) for name in kwargs)
             key = func, torch.get_default_dtype(), *map(_key, args), *named
@@ -60,6 +65,18 @@ def _fresh(known):
         size, stride, dtype = known
         return torch.empty_strided(size, stride, dtype=dtype, device="meta")
     return tuple(None if each is None else _fresh(each) for each in known)
+
+
+def _joined(tensors, dim=0):
+    """What vectors make that are put side by side, if these are such: a tensor that every rank cuts
+    in another place is never seen twice."""
+    if dim or not tensors or tensors[0].is_complex():
+        return None
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if not x.is_meta or x.dtype is not dtype or x.dim() != 1 or x.layout is not torch.strided:
+            return None
+    return torch.Size([sum(map(len, tensors))]), (1,), dtype
 
 
 def _is_meta_or_none(x) -> bool:

@@ -1,5 +1,6 @@
 """Shapes of the meta device known from before: always those that torch itself gives."""
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,3 +116,22 @@ def test_work_is_found_once_for_the_same_shapes():
     y = torch.zeros(4, 4)
     assert [asked(y, y), asked(y, y)] == [3, 4]
     assert found == [(3, 5), (5, 3), (4, 4), (4, 4)]
+
+
+def test_vectors_side_by_side_are_as_long_as_all_and_torch_is_not_asked():
+    memo, half = ShapeMemo(), torch.float16
+    vectors = [meta(8)[::2], meta(0), meta(3)]
+    with Counted() as counted:
+        found, _ = memo.result(aten.cat.default, (vectors,), {}, nothing)
+    assert not counted.calls
+    assert likeness(found) == likeness(aten.cat.default(vectors))
+    for args in (
+        ([meta(3), meta(3, dtype=half)],), ([meta(3, dtype=half), meta(2)],), ([torch.ones(2)],),
+        ([meta(2, 3), meta(4, 3)],), ([meta(3, 1), meta(3, 2)], 1), ([meta(3), meta(2)], -1),
+    ):  # fmt: skip
+        found, _ = memo.result(aten.cat.default, args, {}, nothing)
+        assert likeness(found) == likeness(aten.cat.default(*args))
+    with pytest.raises(IndexError, match="out of range"):
+        memo.result(aten.cat.default, ([meta(3), meta(2)], 1), {}, nothing)
+    with pytest.raises((RuntimeError, ValueError)):
+        memo.result(aten.cat.default, ([],), {}, nothing)
