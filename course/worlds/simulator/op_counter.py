@@ -42,8 +42,15 @@ class OpKind(NamedTuple):
     random: bool
     formula: object
     first_read: int  # the first tensor that is read
-    skip_on_meta: bool  # in place, element by element: on the meta device there is nothing to do
+    skip_on_meta: bool  # into what is there, element by element: nothing to do on the meta device
     makes_new: bool  # its results share no memory with what it is given
+
+    def work(self, args, kwargs, out):
+        """The flops and bytes of it; None if it is free."""
+        if self.free:
+            return None
+        flops = self.formula(*args, **kwargs, out_val=out) if self.formula else 0
+        return flops, _nbytes((*args[self.first_read :], out))
 
 
 class OpCounter(TorchDispatchMode):
@@ -64,16 +71,17 @@ class OpCounter(TorchDispatchMode):
         if kind is None:
             kind = self.kinds[id(func)] = _kind(func)
         kwargs = kwargs or {}
-        if kind.skip_on_meta and _all_alike(args):
-            out = args[0]
+        if kind.makes_new:
+            out, work = self.memo.result(func, args, kwargs, kind.work)
+        elif kind.skip_on_meta and _all_alike(changed := kwargs.get("out", args[0]), args):
+            out, work = changed, kind.work(args, kwargs, changed)
         else:
             if kind.random:
                 self.simulation.random.switch()
-            out = self.memo.result(func, args, kwargs) if kind.makes_new else func(*args, **kwargs)
-        if not kind.free:
-            flops = kind.formula(*args, **kwargs, out_val=out) if kind.formula else 0
-            nbytes = _nbytes((*args[kind.first_read :], out))
-            self.simulation.charge(kind.name, flops, nbytes)
+            out = func(*args, **kwargs)
+            work = kind.work(args, kwargs, out)
+        if work:
+            self.simulation.charge(kind.name, *work)
         return out
 
 
@@ -81,6 +89,7 @@ def _kind(func) -> OpKind:
     name = func.overloadpacket.__name__
     tags = func.tags
     in_place = torch.Tag.inplace in tags if hasattr(torch.Tag, "inplace") else name.endswith("_")
+    in_place |= any(each.is_out and each.name == "out" for each in func._schema.arguments)
     return OpKind(
         name=name,
         free=func.is_view or torch.Tag.inplace_view in tags or name in FREE,
@@ -102,15 +111,19 @@ def _not_in_place(packet):
     return getattr(torch.ops.aten, name[:-1], packet) if name.endswith("_") else packet
 
 
-def _all_alike(args) -> bool:
-    """Whether all tensors are on the meta device and have the shape of the first, of floats."""
-    first = args[0]
-    if not (first.is_meta and first.is_floating_point()):
+def _all_alike(changed, args) -> bool:
+    """Whether all tensors are on the meta device and have the shape of the one that is changed, of
+    floats; none of them is complex."""
+    if not (changed.is_meta and changed.is_floating_point()):
         return False
-    for x in args[1:]:
-        if isinstance(x, torch.Tensor) and not (x.is_meta and x.shape == first.shape):
+    for x in args:
+        if isinstance(x, torch.Tensor) and x is not changed and not _fits(x, changed):
             return False
     return True
+
+
+def _fits(x, changed) -> bool:
+    return x.is_meta and x.shape == changed.shape and not x.is_complex()
 
 
 def _nbytes(things) -> int:
@@ -118,7 +131,8 @@ def _nbytes(things) -> int:
     total = 0
     for thing in things:
         if isinstance(thing, torch.Tensor):
-            total += thing.numel() * thing.element_size()
+            dense = thing.layout is torch.strided  # only such tell it at once
+            total += thing.nbytes if dense else thing.numel() * thing.element_size()
         elif isinstance(thing, list | tuple):
             total += _nbytes(thing)
     return total

@@ -1,5 +1,5 @@
-"""What operations on the meta device have given: the same operation on the same shapes gives the
-same again.
+"""What operations on the meta device have given, and their work: the same operation on the same
+shapes gives the same again.
 
 Torch finds most shapes of the meta device in Python, in tenths of a millisecond.  The ranks of an
 imagined cluster do all alike, so nearly every operation has been seen.
@@ -7,29 +7,37 @@ imagined cluster do all alike, so nearly every operation has been seen.
 
 import torch
 
+CAT = torch.ops.aten.cat.default
+
 
 class ShapeMemo:
-    """Results, without memory, of operations that make new tensors of tensors without memory."""
+    """Results, without memory, of operations that make new tensors of tensors without memory, and
+    what `work(args, kwargs, out)` says of them."""
 
     def __init__(self):
         self.known = {}
 
-    def result(self, func, args, kwargs):
-        """What `func(*args, **kwargs)` returns: made anew, or of the shapes known from before."""
+    def result(self, func, args, kwargs, work):
+        """What `func(*args, **kwargs)` returns, and its work: done anew, or known from before."""
+        if func is CAT and not kwargs and (joined := _joined(*args)):
+            out = _fresh(joined)
+            return out, work(args, kwargs, out)
         try:
             named = ((name, _key(kwargs[name])) for name in kwargs)
             key = func, torch.get_default_dtype(), *map(_key, args), *named
             known = self.known.get(key)
         except (_HasMemory, TypeError):  # the latter: what cannot be hashed
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            return out, work(args, kwargs, out)
         if known is not None:
-            return _fresh(known)
+            return _fresh(known[0]), known[1]
         out = func(*args, **kwargs)
+        done = work(args, kwargs, out)
         if isinstance(out, torch.Tensor) and out.is_meta:
-            self.known[key] = _like(out)
+            self.known[key] = _like(out), done
         elif isinstance(out, tuple) and all(_is_meta_or_none(x) for x in out):
-            self.known[key] = tuple(map(_like, out))
-        return out
+            self.known[key] = tuple(map(_like, out)), done
+        return out, done
 
 
 class _HasMemory(Exception):
@@ -57,6 +65,18 @@ def _fresh(known):
         size, stride, dtype = known
         return torch.empty_strided(size, stride, dtype=dtype, device="meta")
     return tuple(None if each is None else _fresh(each) for each in known)
+
+
+def _joined(tensors, dim=0):
+    """What vectors make that are put side by side, if these are such: a tensor that every rank cuts
+    in another place is never seen twice."""
+    if dim or not tensors or tensors[0].is_complex():
+        return None
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if not x.is_meta or x.dtype is not dtype or x.dim() != 1 or x.layout is not torch.strided:
+            return None
+    return torch.Size([sum(map(len, tensors))]), (1,), dtype
 
 
 def _is_meta_or_none(x) -> bool:

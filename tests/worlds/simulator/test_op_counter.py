@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from course.cluster.hardware import GTX_680
@@ -109,7 +110,8 @@ IN_PLACE = [
     lambda x, y: x.add_(y), lambda x, y: x.mul_(2), lambda x, y: x.add_(y, alpha=2),
     lambda x, y: x.copy_(y), lambda x, y: x.relu_(), lambda x, y: x.add_(y[0]),
     lambda x, y: torch.minimum(x, y, out=x), lambda x, y: x.addcmul_(y, y), lambda x, y: x.t_(),
-    lambda x, y: x.uniform_(),
+    lambda x, y: x.uniform_(), lambda x, y: torch.mul(y, 2.0, out=x),
+    lambda x, y: torch.abs(y + 0j, out=x),
 ]  # fmt: skip
 
 
@@ -139,6 +141,25 @@ def test_in_place_on_meta_refuses_what_it_refuses_with_memory():
         counted(lambda: x.add_(torch.zeros(4, device="meta")))
     with pytest.raises(RuntimeError, match="Promotion"):
         counted(lambda: torch.zeros(3, dtype=torch.int32, device="meta").add_(x))
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        counted(lambda: torch.mul(x + 0j, 2.0, out=x))
+
+
+class Reached(TorchDispatchMode, list):
+    """The operations that reach torch."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_torch_is_not_asked_what_becomes_of_an_output_that_is_there():
+    x, out = torch.zeros(3, device="meta"), torch.zeros(3, device="meta")
+    with Reached() as reached:
+        charges, given = counted(lambda: torch.mul(x, 2.0, out=out))
+    assert given is out
+    assert charges == [("mul", 0, 24)]
+    assert reached == []
 
 
 def test_the_roofline_is_the_slower_of_arithmetic_and_memory():
