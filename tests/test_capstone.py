@@ -18,7 +18,7 @@ from course.cluster.planning import (
 ACHIEVED = 0.6
 NETWORKS = Transformer(12288, 96, 4, 2048), Transformer(5120, 40, 9, 1000)
 WAYS = [(2, 1, 4, 1), (8, 1, 4, 4), (1, 4, 8, 4), (3, 2, 4, 3), (4, 2, 4, 4), (3, 1, 8, 3),
-        (16, 1, 1, 2), (1, 8, 1, 1), (1, 3, 8, 3)]  # fmt: skip
+        (16, 1, 1, 2), (1, 8, 1, 1), (8, 1, 1, 1), (1, 3, 8, 3)]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,10 @@ def test_a_scale_model_keeps_the_ways_the_rows_and_the_share_of_the_cables(cells
         assert (model.rows // model.data, model.micro_batches) == (48, 4)
         assert model.sharded == plan.sharded and model.nodes <= nodes
         assert (model.nodes > 1) == (nodes > 1)
+        assert nodes > 1 or (cells["on_cables"](model, step_parts(model)), world.rate[:4]) == (
+            0,
+            "1000",
+        )
         sizes = model.network
         assert sizes.length / sizes.features == pytest.approx(
             network.length / network.features, rel=0.1
