@@ -30,7 +30,6 @@ ALSO = {  # words of the cells that show more of what was measured
     "layer_steps": ["# Draws the prediction beside"],
     "all_reduce": ["# Fits α", "busbw of 16 MB"],
     "scaling": ["law = amdahl(measured)"],
-    "planned_step": ["rank 0 sends {sent_bytes"],
 }
 
 

@@ -81,9 +81,8 @@ SHEET = {
         "what share of a step is a card idle in the pipeline, in per cent?", 100 * IDLE, "%",
         {
             IDLE: "that is a share of 1: per cent were asked for.",
-            100 * 3 / 12: "that is idle time against the ideal time: the share of the step was "
-            "asked for.",
-            100 * 4 / 16: "of p stages, p - 1 have to be waited for.",
+            100 * 3 / 12: "that is 3 / 12, idle against working time, or 4 / 16: of p stages, "
+            "p - 1 are waited for, and the share of the whole step was asked for.",
             100 * 11 / 15: "that exchanges stages and micro-batches.",
             100 * (1 - IDLE): "that is the share in which it works.",
             100 * 15 / 27: "the pipeline has 4 stages: 16 ranks share one network, but 4 of them "
@@ -100,6 +99,8 @@ SHEET = {
         {
             GRADIENT_S / 8: "200 Gb/s are gigabits: 8 of them are a gigabyte.",
             GRADIENT_S * 2: "a gradient in bf16 has 2 bytes.",
+            GRADIENT_S * 2 / 3: "that is the whole gradient, once: it is reduce-scattered, and "
+            "weights are all-gathered, and 3/4 travel each time.",
             GRADIENT_S / 2: "there are two of them: a reduce-scatter, and an all-gather.",
             GRADIENT_S * 4 / 3: "of its own part a rank sends nothing: 3/4 travel.",
             GRADIENT_S * 16: "a card has a sixteenth of all weights.",
