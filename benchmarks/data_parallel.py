@@ -20,7 +20,7 @@ ALGORITHM = {"one machine": "hierarchical", "1 Gb/s": "ring"}
 SLOW = hosts(2, 1, "100mbit")
 COMPRESSED = {"all": None, "1 bit": OneBit, "top 1 %": lambda: TopK(0.01, momentum=0.0),
               "PowerSGD, rank 2": PowerSGD}  # fmt: skip
-AS_FAST, A_GAIN, AS_FORETOLD = Aim("≥", 1.0), Aim("≥", 1.0), Aim("≤", 1.1)
+AS_FAST, A_GAIN, AS_PREDICTED = Aim("≥", 1.0), Aim("≥", 1.0), Aim("≤", 1.1)
 LAYERS, REST_S = 4, 0.012
 
 
@@ -68,7 +68,7 @@ def overlapped(turns) -> dict:
     sending = [whole - part for whole, part in zip(times["one bucket"], computing)]
     should = [max(pair) + min(pair) / LAYERS for pair in zip(computing, sending)]
     name = f"in {LAYERS} buckets"
-    return row("resting", "2 x 1 Gb/s", name, times, Ratio.of(times[name], should), AS_FORETOLD)
+    return row("resting", "2 x 1 Gb/s", name, times, Ratio.of(times[name], should), AS_PREDICTED)
 
 
 def compressed(turns) -> list:

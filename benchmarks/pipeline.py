@@ -30,7 +30,7 @@ RESTING = {
     "interleaved, 2": interleaved(P, MICRO_BATCHES, 2),
     "zero bubble, H1": zero_bubble(P, MICRO_BATCHES),
 }
-AS_FAST, AS_FORETOLD = Aim("≥", 1.0), Aim("≤", 1.1)
+AS_FAST, AS_PREDICTED = Aim("≥", 1.0), Aim("≤", 1.1)
 
 
 def measure(turns) -> Table:
@@ -58,7 +58,7 @@ def rested(name, turns) -> dict:
     chunks = schedule.stages / P
     should = simulate(schedule, REST_S / chunks, 2 * REST_S / chunks).seconds
     times = race(resters, P, turns, schedule, chunks)["resting"]
-    return row(name, f"{P}, resting", times, Ratio.of(times, [should] * turns), AS_FORETOLD)
+    return row(name, f"{P}, resting", times, Ratio.of(times, [should] * turns), AS_PREDICTED)
 
 
 def row(name, place, times, ratio, aim) -> dict:

@@ -1,4 +1,4 @@
-"""Plans of a training: chosen within a budget, foretold by formula, simulated, and run."""
+"""Plans of a training: chosen within a budget, predicted by formula, simulated, and run."""
 
 from course.cluster.planning.budget import Budget, best_interval, overruns, search
 from course.cluster.planning.nodes import A100_ETHERNET, DGX_A100, DGX_H100, RESTING, NodeType

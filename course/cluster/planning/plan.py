@@ -1,6 +1,6 @@
 """A plan of a training, as data: what is trained, on what, and how it is cut.
 
-The same object is checked (`Plan` itself, `check_memory`, `overruns`), foretold by formula
+The same object is checked (`Plan` itself, `check_memory`, `overruns`), predicted by formula
 (`estimate`), run on the imagined cluster (`simulated_step`) and on real ranks (`measured_step`).
 """
 

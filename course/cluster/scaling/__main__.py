@@ -10,7 +10,7 @@ import os
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import ETHERNET_1G
 from course.cluster.scaling.laws import amdahl, gustafson
-from course.cluster.scaling.measure import foretell, measure
+from course.cluster.scaling.measure import measure, simulate
 from course.cluster.scaling.programs import PROGRAMS
 from course.cluster.scaling.results import STRONG
 from course.cluster.scaling.work import DEVICE
@@ -31,7 +31,7 @@ def main(arguments=None):
     results = measure(WORLDS[options.world], options.ranks, options.programs, turns=options.turns,
                       resting=options.resting)  # fmt: skip
     if options.resting:
-        imagined = foretell(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
+        imagined = simulate(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
         results = results._replace(points=results.points + imagined)
     print("\n" + efficiency_table(results))
     if peak := DEVICE.flops_per_s if options.resting else 1e12 * options.peak:

@@ -1,4 +1,4 @@
-"""Steps of the programs, timed on ranks of a world or foretold by the imagined cluster."""
+"""Steps of the programs, timed on ranks of a world or simulated on an imagined cluster."""
 
 import statistics
 import time
@@ -37,7 +37,7 @@ def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, t
     return Results(points, provenance(world(most), resting, turns))
 
 
-def foretell(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Point]:
+def simulate(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Point]:
     """The same Points of resting programs, of one step each on `cluster(p)`, an imagined one."""
     _check(programs, 1)
     points = []

@@ -1,7 +1,7 @@
 """Gossip: ranks reach their mean by averaging with neighbours in a graph; nobody is in charge.
 
 `gossip` only averages, `DecentralisedSGD` learns in between.  `topology.py` draws the graph, weighs
-it and foretells how fast it agrees and at what cost.
+it and predicts how fast it agrees and at what cost.
 """
 
 import zlib

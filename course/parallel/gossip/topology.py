@@ -1,6 +1,6 @@
 """Topologies: who talks to whom, how much a neighbour's word weighs, how soon all agree.
 
-Draw a graph (`ring_graph`, `wheel_graph`, ...), weigh it (`metropolis`), foretell how fast it
+Draw a graph (`ring_graph`, `wheel_graph`, ...), weigh it (`metropolis`), predict how fast it
 agrees and at what cost (`spectral_gap`, `steps_to_agree`, `gossip_cost`).  `gossip.py` runs it.
 """
 

@@ -1,4 +1,4 @@
-"""When each step begins and ends: foretold from a schedule, or measured by ranks that ran it."""
+"""When each step begins and ends: predicted from a schedule, or measured by ranks that ran it."""
 
 from typing import NamedTuple
 

@@ -60,13 +60,13 @@ def test_bytes_are_those_of_the_formula(axes):
         assert nbytes == pytest.approx(sum(traffic(plan, stage).values()), rel=0.05)
 
 
-def test_a_step_on_real_ranks_rests_as_long_as_foretold():
+def test_a_step_on_real_ranks_rests_as_long_as_predicted():
     sizes = SIZES._replace(rest_flops=2e8)
     plan = Plan(sizes, RESTING, 2, 2, 1, 2, 8, 2)
-    foretold, real = simulated_step(plan), measured_step(plan, turns=1)
-    assert real.seconds > 0.95 * foretold.seconds > 0.9 * 3 * 3 * 64 * 2e8 / 4 / 1e12
-    assert real.sent_bytes == foretold.sent_bytes
-    assert (foretold.source, real.source) == ("simulated", "measured")
+    imagined, real = simulated_step(plan), measured_step(plan, turns=1)
+    assert real.seconds > 0.95 * imagined.seconds > 0.9 * 3 * 3 * 64 * 2e8 / 4 / 1e12
+    assert real.sent_bytes == imagined.sent_bytes
+    assert (imagined.source, real.source) == ("simulated", "measured")
 
 
 def test_less_achieved_takes_longer():

@@ -1,4 +1,4 @@
-"""Steps of real programs, measured and foretold."""
+"""Steps of real programs, measured and simulated."""
 
 import re
 
@@ -8,7 +8,7 @@ import torch
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR
 from course.cluster.scaling import __main__ as program
-from course.cluster.scaling import foretell, load, measure
+from course.cluster.scaling import load, measure, simulate
 from course.cluster.scaling.measure import _threads, _timed
 from course.cluster.scaling.programs import PROGRAMS
 from course.cluster.scaling.work import DEVICE
@@ -20,17 +20,17 @@ CLUSTER = lambda p: one_switch(p, DEVICE, FDR)  # noqa: E731
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_sends_as_much_where_it_is_imagined(name):
     quiet = {"told": lambda sentence: None}
-    foretold = foretell(CLUSTER, [1, 2], [name], **quiet)
+    imagined_points = simulate(CLUSTER, [1, 2], [name], **quiet)
     results = measure(lambda p: processes(), [1, 2], [name], turns=1, resting=True, **quiet)
     assert [(p.scaling, p.ranks) for p in results.points] == [
         ("strong", 1), ("strong", 2), ("weak", 1), ("weak", 2)]  # fmt: skip
-    for real, imagined in zip(results.points, foretold):
+    for real, imagined in zip(results.points, imagined_points):
         assert real[:3] == imagined[:3]
         assert real.sent_bytes == imagined.sent_bytes
-        assert real.seconds > 0.9 * imagined.seconds  # it rests no less than foretold
+        assert real.seconds > 0.9 * imagined.seconds  # it rests no less than simulated
     first, second, alone, both = (point.flops for point in results.points)
     assert first == alone <= second <= 1.2 * first and both == pytest.approx(2 * first, rel=0.2)
-    for each in (results.points, foretold):
+    for each in (results.points, imagined_points):
         assert each[1].sent_bytes > 0 == each[0].sent_bytes
 
 

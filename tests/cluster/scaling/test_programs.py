@@ -5,7 +5,7 @@ import torch
 
 from course.cluster.fabric import one_switch
 from course.cluster.hardware import FDR
-from course.cluster.scaling import foretell
+from course.cluster.scaling import simulate
 from course.cluster.scaling.programs import PROGRAMS, Working
 from course.cluster.scaling.work import DEVICE
 from course.worlds import run
@@ -14,7 +14,7 @@ from course.worlds import run
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_work_grows_with_the_amount_and_is_shared(name):
     """Charged on the imagined cluster: of p ranks with amount p each has as much to do as one."""
-    points = foretell(
+    points = simulate(
         lambda p: one_switch(p, DEVICE, FDR), [1, 2, 4], [name], told=lambda sentence: None
     )
     seconds = {(point.scaling, point.ranks): point.seconds for point in points}

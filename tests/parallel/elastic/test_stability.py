@@ -1,4 +1,4 @@
-"""What is foretold of elastic averaging on a bowl is what running the recursion shows."""
+"""What is predicted of elastic averaging on a bowl is what running the recursion shows."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Gossip: the ranks do what powers of the matrix say, as fast and at the cost foretold."""
+"""Gossip: the ranks do what powers of the matrix say, as fast and at the cost predicted."""
 
 import itertools
 import math
@@ -135,7 +135,7 @@ def test_bytes_and_messages_are_degree_times_steps(ranks):
 @pytest.mark.parametrize(
     "graph", [*(draw(9) for draw in DRAWN), random_regular_graph(10, 4, 0), ring_graph(1)]
 )
-def test_an_imagined_cluster_takes_the_seconds_foretold(graph):
+def test_an_imagined_cluster_takes_the_seconds_predicted(graph):
     world = simulated(one_switch(graph.ranks, FREE, FDR))
     case = values(graph.ranks, (501,)), [(metropolis(graph), 3)]
     run(gossiped, graph.ranks, *case, on=world, checked=False)

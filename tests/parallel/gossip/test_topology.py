@@ -155,7 +155,7 @@ def test_the_distance_to_the_mean_shrinks_by_the_second_eigenvalue(graph):
 
 
 @pytest.mark.parametrize("graph", [ring_graph(9), star_graph(6), path(5)])
-def test_the_foretold_steps_suffice_and_one_fewer_does_not_for_the_slowest_pattern(graph):
+def test_the_predicted_steps_suffice_and_one_fewer_does_not_for_the_slowest_pattern(graph):
     matrix = metropolis(graph)
     sizes, patterns = torch.linalg.eigh(matrix)
     slowest = patterns[:, sizes.abs().argsort()[-2]]

@@ -1,4 +1,4 @@
-"""What is foretold of a schedule is what the ranks then do."""
+"""What is predicted of a schedule is what the ranks then do."""
 
 import random
 
@@ -67,17 +67,17 @@ def measured(comm, schedule):
     return pipeline.timing(), pipeline.peak_live
 
 
-def required_as_foretold(schedule, device):
+def required_as_simulated(schedule, device):
     ranks = len(schedule.rows)
     on = simulated(one_switch(ranks, FREE, NDR), device=device, charge=a_second_a_product)
-    results, foretold = run(measured, ranks, schedule, on=on, timeout=1000), simulate(schedule)
+    results, predicted = run(measured, ranks, schedule, on=on, timeout=1000), simulate(schedule)
     timing = results[0][0]
-    assert timing.bubble == pytest.approx(foretold.bubble, abs=1e-3)
-    for mine, theirs in zip(timing.rows, foretold.rows, strict=True):
+    assert timing.bubble == pytest.approx(predicted.bubble, abs=1e-3)
+    for mine, theirs in zip(timing.rows, predicted.rows, strict=True):
         assert [span.step for span in mine] == [span.step for span in theirs]
         for a, b in zip(mine, theirs):
             assert a[1:] == pytest.approx(b[1:], abs=1e-3)
-    assert [live for _, live in results] == foretold.peak_live == timing.peak_live
+    assert [live for _, live in results] == predicted.peak_live == timing.peak_live
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -87,13 +87,13 @@ def required_as_foretold(schedule, device):
 ], ids=["gpipe", "1f1b", "interleaved", "h1", "h2"])  # fmt: skip
 def test_the_bubble_that_is_measured_is_that_of_the_formula(schedule, device):
     """And so is each step's beginning and end, and the most micro-batches that were kept."""
-    required_as_foretold(schedule, device)
+    required_as_simulated(schedule, device)
 
 
-def test_any_table_takes_the_time_that_is_foretold():
+def test_any_table_takes_the_time_that_is_predicted():
     draw = random.Random(1)
     for _ in range(8):
-        required_as_foretold(chance_schedule(draw), "cpu")
+        required_as_simulated(chance_schedule(draw), "cpu")
 
 
 def test_live_micro_batches_are_counted_to_the_end_of_their_backward():
