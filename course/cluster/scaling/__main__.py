@@ -31,7 +31,8 @@ def main(arguments=None):
     results = measure(WORLDS[options.world], options.ranks, options.programs, turns=options.turns,
                       resting=options.resting)  # fmt: skip
     if options.resting:
-        imagined = simulate(lambda p: one_switch(p, DEVICE, CABLE), options.ranks, options.programs)
+        imagined = simulate(lambda p: one_switch(p, DEVICE, CABLE), options.ranks,
+                            options.programs, resting=options.resting)  # fmt: skip
         results = results._replace(points=results.points + imagined)
     print("\n" + efficiency_table(results))
     if peak := DEVICE.flops_per_s if options.resting else 1e12 * options.peak:
@@ -77,7 +78,8 @@ def _parsed(arguments):
     parser.add_argument("--world", choices=WORLDS, default="processes")
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], metavar="P")
     parser.add_argument("--turns", type=int, default=5, help="how often each step is timed (5)")
-    parser.add_argument("--resting", action="store_true", help="arithmetic that needs no core")
+    parser.add_argument("--resting", nargs="?", type=float, const=1.0, default=0.0, metavar="TIMES",
+                        help="a quarter of a second of rest, TIMES (1)")  # fmt: skip
     parser.add_argument("--peak", type=float, default=0.0, metavar="TFLOPS",
                         help="of a rank's device: also print the share that is used")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the results file there")
@@ -97,6 +99,8 @@ def _refusals(options):
         yield "a curve begins with 1 rank: --ranks 1 2 ..."
     if not options.peak >= 0:
         yield f"a peak is above 0 TFLOP/s, not {options.peak:g}"
+    if not 0 <= options.resting < float("inf"):
+        yield f"ranks rest 0 times as long or more, not {options.resting:g}"
     if options.turns < 1:
         yield f"a step is timed at least once, not {options.turns} times"
     if options.out and os.path.exists(options.out):

@@ -13,11 +13,12 @@ from course.worlds import run, simulated
 AMOUNTS = {STRONG: lambda ranks: 1, WEAK: lambda ranks: ranks}
 
 
-def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, told=print):
+def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=0, told=print):
     """Results of all `programs` on so many `ranks` each, strong and weak.
 
     `world(p)` is where p ranks live; `told` hears of each point.  With `resting` layers the
-    arithmetic needs no core: more ranks than cores then show the curve of a cluster.
+    arithmetic needs no core: more ranks than cores then show the curve of a cluster, and the nearer
+    the longer they rest (`resting` times 0.2 to 0.3 s for a step of one rank).
     Every rank has as many threads as each of the most ranks has: a rank alone would else be a
     larger machine, or, with little to compute, a slower one, as threads that rested wake late.
     Raises ValueError for a program that is not known, and as `run` does.
@@ -37,7 +38,7 @@ def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=False, t
     return Results(points, provenance(world(most), resting, turns))
 
 
-def simulate(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Point]:
+def simulate(cluster, ranks, programs=tuple(PROGRAMS), *, resting=1, told=print) -> list[Point]:
     """The same Points of resting programs, of one step each on `cluster(p)`, an imagined one."""
     _check(programs, 1)
     points = []
@@ -45,7 +46,8 @@ def simulate(cluster, ranks, programs=tuple(PROGRAMS), *, told=print) -> list[Po
         for scaling, amount in AMOUNTS.items():
             for p in ranks:
                 world = simulated(cluster(p), device="meta")
-                said = run(_once, p, program, amount(p), on=world, checked=False, timeout=None)
+                job = program, amount(p), resting
+                said = run(_once, p, *job, on=world, checked=False, timeout=None)
                 seconds = max(after - before for before, after, _ in said)
                 sent = sum(nbytes for *_, nbytes in said)
                 points.append(Point(program, scaling, p, "simulated", seconds, sent))
@@ -89,9 +91,9 @@ def _timed(comm, program, amount, resting, turns, threads):
     return seconds, comm.meter.sent_bytes - before, int(counter.get_total_flops())
 
 
-def _once(comm, program, amount):
+def _once(comm, program, amount, resting):
     """(the rank's clock before a step and after it, bytes that it sends), after one to warm up."""
-    step = PROGRAMS[program](comm, amount, True)
+    step = PROGRAMS[program](comm, amount, resting)
     step()
     comm.barrier()
     sent, before = comm.meter.sent_bytes, comm.clock()

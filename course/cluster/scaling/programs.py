@@ -2,7 +2,8 @@
 
 A program is `make(comm, amount, resting) -> step`.  `amount` 1 is the same whatever the number of
 ranks (strong scaling); with amount = ranks the work of a rank stays (weak scaling).  `resting`
-adds arithmetic of a device that is not there, `work`, to small networks.
+adds arithmetic of a device that is not there, `work`, to small networks: so many times as much as
+lets a step of one rank take 0.2 to 0.3 s.
 """
 
 import math
@@ -20,7 +21,7 @@ from course.parallel.spatial.untied import cut_untied
 
 LAYERS, ROWS, MICRO_BATCHES = 4, 64, 8
 ROW_FLOPS = 3e8  # of a layer, forward
-NEURON_FLOPS, PIXEL_FLOPS = 5e6, 2e6  # of what rests: a step of one rank takes 0.2 to 0.3 s
+NEURON_FLOPS, PIXEL_FLOPS = 5e6, 2e6
 
 
 class Working(nn.Module):
@@ -39,7 +40,7 @@ class Working(nn.Module):
 
 def _layers(count, resting):
     width = 64 if resting else 768
-    flops = ROW_FLOPS / width if resting else 0.0
+    flops = resting * ROW_FLOPS / width
     return [Working(nn.Sequential(nn.Linear(width, width), nn.ReLU()), flops)
             for _ in range(count)], width  # fmt: skip
 
@@ -96,7 +97,7 @@ def nine_layers(comm, amount, resting):
     cut_untied(net, comm, grid := _grid(comm.size))
     if resting:
         for stage in net.stages:
-            stage.pool = Working(stage.pool, NEURON_FLOPS)
+            stage.pool = Working(stage.pool, resting * NEURON_FLOPS)
     mine = part(comm, images, (1, 1, *grid))
     return lambda: fine_tune(net, mine, torch.sum, 1e-6)
 
@@ -104,7 +105,7 @@ def nine_layers(comm, amount, resting):
 def spatial(comm, amount, resting):
     """Three convolutions of an image of `amount` x 128 by 128 pixels, cut into tiles."""
     channels, side = (4, 64) if resting else (24, 128)
-    flops = PIXEL_FLOPS if resting else 0.0
+    flops = resting * PIXEL_FLOPS
     with torch.device(comm.device):
         convolutions = (nn.Conv2d(3 if n == 0 else channels, channels, 5, padding=2)
                         for n in range(3))  # fmt: skip

@@ -34,6 +34,14 @@ def test_a_program_sends_as_much_where_it_is_imagined(name):
         assert each[1].sent_bytes > 0 == each[0].sent_bytes
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ranks_rest_as_often_as_they_are_told(name):
+    quiet = {"told": lambda sentence: None}
+    once, thrice = (simulate(CLUSTER, [1], [name], resting=n, **quiet)[0] for n in (1, 3))
+    assert thrice.seconds == pytest.approx(3 * once.seconds, rel=1e-3)
+    assert 0.15 < once.seconds < 0.35
+
+
 def threads_after(comm, threads):
     _timed(comm, "data_parallel", 1, True, 1, threads)
     return torch.get_num_threads()
@@ -84,6 +92,8 @@ def test_of_a_known_peak_the_share_is_printed(capsys):
     (["--ranks", "2"], "a curve begins with 1 rank"),
     (["--ranks", "1", "0"], "a curve begins with 1 rank"),
     (["--turns", "0"], "at least once, not 0 times"),
+    (["--resting", "-1"], "ranks rest 0 times as long or more, not -1"),
+    (["--resting", "inf"], "ranks rest 0 times as long or more, not inf"),
     (["--peak", "-1"], "a peak is above 0 TFLOP/s, not -1"),
     (["--out", "/"], "/ exists, and results are not overwritten"),
     (["--out", "/no/such/here.json"], "there is no folder /no/such"),
