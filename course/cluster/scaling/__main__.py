@@ -79,7 +79,7 @@ def _parsed(arguments):
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], metavar="P")
     parser.add_argument("--turns", type=int, default=5, help="how often each step is timed (5)")
     parser.add_argument("--resting", nargs="?", type=float, const=1.0, default=0.0, metavar="TIMES",
-                        help="a quarter of a second of rest, TIMES (1)")  # fmt: skip
+                        help="0.2 to 0.5 s of rest for a step of one rank, TIMES (1)")  # fmt: skip
     parser.add_argument("--peak", type=float, default=0.0, metavar="TFLOPS",
                         help="of a rank's device: also print the share that is used")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the results file there")

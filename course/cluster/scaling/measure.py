@@ -18,7 +18,7 @@ def measure(world, ranks, programs=tuple(PROGRAMS), *, turns=5, resting=0, told=
 
     `world(p)` is where p ranks live; `told` hears of each point.  With `resting` layers the
     arithmetic needs no core: more ranks than cores then show the curve of a cluster, and the nearer
-    the longer they rest (`resting` times 0.2 to 0.3 s for a step of one rank).
+    the longer they rest (`resting` times 0.2 to 0.5 s for a step of one rank).
     Every rank has as many threads as each of the most ranks has: a rank alone would else be a
     larger machine, or, with little to compute, a slower one, as threads that rested wake late.
     Raises ValueError for a program that is not known, and as `run` does.

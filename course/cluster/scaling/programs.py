@@ -3,7 +3,7 @@
 A program is `make(comm, amount, resting) -> step`.  `amount` 1 is the same whatever the number of
 ranks (strong scaling); with amount = ranks the work of a rank stays (weak scaling).  `resting`
 adds arithmetic of a device that is not there, `work`, to small networks: so many times as much as
-lets a step of one rank take 0.2 to 0.3 s.
+lets a step of one rank take 0.2 to 0.5 s.
 """
 
 import math
