@@ -26,6 +26,7 @@ def draw(rows, title, x, *, log=False, marks=None, axes=None):
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.spines[["top", "right"]].set_visible(False)
     named(axes, title, x, "")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28 - 0.1 / len(rows)), frameon=False,
-                ncols=len(kinds), fontsize=9)  # fmt: skip
+    below = -0.95 / (1.5 + 0.42 * len(rows))  # as far below the axis whatever the height
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), frameon=False, ncols=len(kinds),
+                fontsize=9)  # fmt: skip
     return axes
