@@ -22,7 +22,6 @@ IGNORED = "nbval-ignore-output"
 MOVE_SLIDERS = Path(__file__).with_name("move_sliders.py")
 SHARE_COMPARED = 0.6
 LONGEST_CELL = 12  # lines of code that are read at a time
-STILL_LONGER = {"26_data_engine": 14, "27_capstone": 13}  # to be shortened
 
 # A command that fails behind a bare `!` or one of these leaves its cell green.
 SHELL = re.compile(r"^\s*(\w+\s*=\s*)?(!|%{1,2}(sx|sh|bash|script|system)\b)", re.MULTILINE)
@@ -141,8 +140,7 @@ def code_lines(code):
 @each_notebook
 def test_a_cell_that_is_read_has_few_lines_of_code(path):
     read = [source(cell) for cell in code_cells(path) if not is_folded(cell)]
-    longest = STILL_LONGER.get(path.stem, LONGEST_CELL)
-    assert not [(code, code_lines(code)) for code in read if code_lines(code) > longest]
+    assert not [(code, code_lines(code)) for code in read if code_lines(code) > LONGEST_CELL]
 
 
 @pytest.mark.parametrize("line", ["!ls", "  !ls", "files = !ls", "%%bash\nls", "%sx ls", "a\n!b"])

@@ -131,7 +131,7 @@ def test_no_more_is_read_ahead_than_depth_says(shards):
     batches = iter(loader)
     next(batches)
     batches.close()  # waits for what is under way
-    assert 2 <= len(reads) <= 2 * (1 + 3)
+    assert 1 <= len(reads) <= 1 + 2 * 3  # 23 samples in steps of 2: the first step has one
 
 
 def test_workers_decode_at_once(shards):
