@@ -12,9 +12,10 @@ RADIUS = 0.24  # of a unit
 THICKEST = 3.2  # points, the edge whose number is largest
 
 
-def draw(units, edges, title, *, layers=(), back=(), axes=None):
+def draw(units, edges, title, *, layers=(), back=(), decimals=2, axes=None):
     """Layers of `units` [count] each, from left to right, and between two of them `edges`
-    [count before, count behind]; `layers` names them.  Returns the axes.
+    [count before, count behind]; `layers` names them.  Numbers have so many `decimals` at most.
+    Returns the axes.
 
     `back` has, for each layer, what comes back to its units, or nothing: it stands below them, and
     arrows point left.  Positive edges are solid, negative ones dashed; larger ones are thicker.
@@ -28,12 +29,13 @@ def draw(units, edges, title, *, layers=(), back=(), axes=None):
         for i, j in np.ndindex(np.shape(table)):
             ends = (behind[j], before[i]) if len(back) else (before[i], behind[j])
             _edge(axes, *ends, float(table[i][j]), scale)
-            _label(axes, before[i] + share * (behind[j] - before[i]), table[i][j])
+            place = before[i] + share * (behind[j] - before[i])
+            _label(axes, place, shown(table[i][j], decimals))
     for row, points, name in zip(units, at, [*layers, *[""] * len(at)], strict=False):
-        _layer(axes, row, points, name)
+        _layer(axes, row, points, name, decimals)
     for slopes, points in zip(back, at, strict=False):
         for slope, (x, y) in zip(slopes, points, strict=len(slopes) > 0):
-            _label(axes, (x, y - 1.5 * RADIUS), slope, "g = ")
+            _label(axes, (x, y - 1.5 * RADIUS), "g = " + shown(slope, decimals))
     axes.set(xlim=(-0.6, at[-1][0][0] + 0.6), ylim=(-tallest, tallest + 0.2), aspect="equal")
     named(axes, title, "", "").set_axis_off()
     return axes
@@ -54,9 +56,9 @@ def spot(before, behind) -> float:
     return float(max((k / 60 for k in range(15, 46)), key=closest))
 
 
-def shown(number) -> str:
-    """A number with two decimals at most: 1, -0.75, 0.3."""
-    text = f"{float(number):.2f}".rstrip("0").rstrip(".")
+def shown(number, decimals=2) -> str:
+    """A number with so many decimals at most: 1, -0.75, 0.3."""
+    text = f"{float(number):.{decimals}f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text.replace("-", "−")
 
 
@@ -68,16 +70,14 @@ def _edge(axes, start, end, number, scale):
     axes.annotate("", end - along, start + along, arrowprops=looks | {"shrinkA": 0, "shrinkB": 0})
 
 
-def _label(axes, place, number, name=""):
+def _label(axes, place, text):
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-    axes.text(
-        *place, name + shown(number), ha="center", va="center", fontsize=10, bbox=box, zorder=5
-    )
+    axes.text(*place, text, ha="center", va="center", fontsize=10, bbox=box, zorder=5)
 
 
-def _layer(axes, row, points, name):
+def _layer(axes, row, points, name, decimals):
     for number, (x, y) in zip(row, points, strict=True):
         looks = {"facecolor": "#EEF4F8", "edgecolor": "0.3", "zorder": 4}
         axes.add_patch(Circle((x, y), RADIUS, **looks))
-        axes.text(x, y, shown(number), ha="center", va="center", fontsize=11, zorder=6)
+        axes.text(x, y, shown(number, decimals), ha="center", va="center", fontsize=11, zorder=6)
     axes.text(points[0][0], points[0][1] + 2 * RADIUS, name, ha="center", fontsize=10, color="0.35")

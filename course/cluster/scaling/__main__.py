@@ -35,6 +35,8 @@ def main(arguments=None):
                             options.programs, resting=options.resting)  # fmt: skip
         results = results._replace(points=results.points + imagined)
     print("\n" + efficiency_table(results))
+    if options.resting:
+        print("\n" + agreement_table(results))
     if peak := DEVICE.flops_per_s if options.resting else 1e12 * options.peak:
         print("\n" + utilisation_table(results, peak))
     if options.out:
@@ -59,6 +61,18 @@ def utilisation_table(results, peak_flops_per_s) -> str:
     for curve in dict.fromkeys((p.program, p.scaling) for p in results.points):
         by_rank = results.utilisation(*curve, peak_flops_per_s).items()
         lines.append("{:14} {:7} ".format(*curve) + ", ".join(f"{p}: {u:.1%}" for p, u in by_rank))
+    return "\n".join(lines)
+
+
+def agreement_table(results) -> str:
+    """A line for every curve that was simulated as well: measured time over simulated time."""
+    seconds = {(*p[:3], p.source): p.seconds for p in results.points}
+    lines = ["measured time / simulated time:"]
+    for curve in dict.fromkeys(p[:2] for p in results.points):
+        ratios = {p: seconds[*curve, p, "measured"] / seconds[*curve, p, "simulated"]
+                  for p in sorted({p.ranks for p in results.points})}  # fmt: skip
+        by_rank = ", ".join(f"{p}: {ratio:.2f}" for p, ratio in ratios.items())
+        lines.append("{:14} {:7} ".format(*curve) + by_rank)
     return "\n".join(lines)
 
 

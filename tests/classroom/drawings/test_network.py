@@ -42,6 +42,15 @@ def test_layers_have_names_and_what_comes_back_stands_below_its_unit():
     assert at["g = 0.75"][1] < at["1.1"][1] < at["g = −0.75"][1]
 
 
+def test_small_numbers_are_shown_with_more_decimals_where_these_are_asked_for():
+    def words(decimals):
+        axes = network.draw([X, H, S], [W1, 0.0078 * W2], "", decimals=decimals)
+        return {text.get_text() for text in axes.texts}
+
+    assert {"0.004", "0.001", "−0.002"} <= words(3)
+    assert not any("0.00" in word for word in words(2))
+
+
 def test_no_number_covers_another():
     back = (), (-0.3, 0.5625), (-0.75, 0.75)
     shown = texts(drawn(layers=("a", "b", "c"), back=back))

@@ -78,6 +78,11 @@ def test_the_command_prints_a_table_and_writes_a_file(tmp_path, capsys):
     assert len(load(path).points) == 8
     used = re.search(r"MFU\) of 1 TFLOP/s a rank:\ndata_parallel  strong  1: (\d+\.\d)%, 2: ", said)
     assert 1 < float(used[1]) <= 100
+    ratios = re.search(r"simulated time:\ndata_parallel  strong  1: (.+), 2: (.+)\n", said)
+    seconds = {p[2:4]: p.seconds for p in load(path).points if p.scaling == "strong"}
+    for ranks, ratio in enumerate(ratios.groups(), 1):
+        expected = seconds[ranks, "measured"] / seconds[ranks, "simulated"]
+        assert float(ratio) == pytest.approx(expected, abs=0.006)
 
 
 def test_of_a_known_peak_the_share_is_printed(capsys):
