@@ -60,6 +60,8 @@ def told_of_ranks(trouble: RankError) -> str:
         return block(f"{ENDLESS}{where}", waiting(trouble))
     if isinstance(cause, CommTimeout):
         return block(f"the ranks wait for one another{where}", [line, *waiting(trouble)])
+    if isinstance(cause, PeerLost) and not trouble.stack:  # nobody raised it: the rank itself
+        return block(f"a rank was ended before your function returned{where}", [cause])
     if isinstance(cause, PeerLost):
         return block(f"a rank waits for one that has finished{where}", [line, cause])
     if isinstance(cause, CommMismatch):

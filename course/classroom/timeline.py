@@ -42,7 +42,7 @@ def lanes(rows, title, x, axes=None):
     end = max(piece.end for row in rows.values() for piece in row)
     letter = LETTERS / (72 * axes.figure.get_figwidth() * 0.7) * end
     for y, row in enumerate(rows.values()):
-        widest = letter * max((len(piece.text) for piece in row), default=0)
+        widest = letter * max((len(t) for p in row for t in p.text.splitlines()), default=0)
         for what, start, stop, text in row:
             colour, hatch = drawn[what]
             axes.barh(y, stop - start, 0.72, start, color=colour, hatch=hatch, ec="white", lw=0.7)

@@ -35,7 +35,8 @@ class BuffersInFlight:
             raise ValueError(f"rank {self.rank} changed its tensor between {handle} and the wait()")
 
     def check_none_left(self):
-        """The rank's function has returned.  Raises ValueError for a message that nobody awaits."""
+        """The rank's function has returned.  Raises ValueError for a handle without
+        its wait()."""
         for handle in self.versions:
             if handle.posted:
                 raise ValueError(f"rank {self.rank} has returned without a wait() for {handle}")

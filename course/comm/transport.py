@@ -75,8 +75,18 @@ class Transport(Protocol):
     * A rank may wait, outside of a call, for peers that all wait in roll calls which it has not
       joined.  Then it answers these with its own operation, counts them in `last_call` as done,
       and raises CommMismatch, `differing`, that names both.
+    * Messages of one source, group, call and tag arrive in the order in which they were sent.
     * `revoke`: whoever of `members` waits, now or later, within call `call` of the group raises
       CommMismatch(sentence), for one of them has left it so; other calls are not touched.
+    * `cancel`: nobody wants what a request would have brought; what is under way is not stopped.
+    * `background`: what runs a group's `submit`ted calls beside this rank's own, in their order.
+    * `native`: the backend's own collectives on the ranks of `comm`; ValueError where there are
+      none.  `node_memory`: what the ranks of this node share, or None.
+    * `finish`: the rank's function has returned.  It comes back when all that was sent is accepted
+      or on its way and nothing runs in the background, and peers that still wait for this rank
+      hear that it has returned.  `abort`: it has failed; they hear that it was lost.
+
+    The communicator counts the `meter` and writes the `trace`; `clock` is common to all ranks.
     """
 
     rank: int

@@ -7,6 +7,7 @@ mpirun     mpi()           the same, with MPI to carry their messages
 slurm      slurm()         on the nodes that Slurm allots
 sockets                    how these four carry messages
 simulator  simulated()     on an imagined cluster, in virtual time
+meeting, torchrun          ranks that somebody else has started
 """
 
 from course.worlds.launch import run

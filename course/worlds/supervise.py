@@ -140,12 +140,13 @@ def supervise(
     timeout, limit, checked, trace, live, grace_s=GRACE_S,
 ) -> list:  # fmt: skip
     """The values of a packed call on `ranks` ranks of `workers`, each of which joins its world
-    first: `join(rank, fds, timeout=, checked=, **place)` makes its communicator of the open files
-    that it has.  Raises RankError, and CommError if ranks cannot start."""
+    first: `join(rank, fds, timeout=, checked=, traced=, **place)` makes its communicator of the
+    open files that it has.  Raises RankError, and CommError if ranks cannot start."""
     __tracebackhide__ = True
     supervisor = Supervisor(ranks, Printer(ranks, live), workers.called)
+    settings = {"timeout": timeout, "checked": checked, "traced": trace is not None}
     try:
-        world = pack(join, (), place | {"timeout": timeout, "checked": checked})
+        world = pack(join, (), place | settings)
         job = {"call": pickle.PickleBuffer(call), "world": world, "threads": threads(ranks)}
         workers.start(job, ranks)
         supervisor.until_settled(workers, grace_s, limit)

@@ -45,6 +45,15 @@ def left_waiting(comm):
         comm.recv(torch.zeros(1), 0)
 
 
+def killed(comm):
+    import os
+    import signal
+
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.recv(torch.zeros(1), 1)
+
+
 def complaint(function, ranks, monkeypatch, patience_s=5.0):
     monkeypatch.setattr(answers, "PATIENCE_S", patience_s)
     with pytest.raises(RankError) as caught:
@@ -79,6 +88,14 @@ def test_a_rank_that_still_runs_is_named(monkeypatch):
     said = complaint(one_is_busy, 2, monkeypatch, patience_s=1.0)
     assert "rank 0 waits in recv from rank 1 (float32 [1], tag 0)" in said
     assert "rank 1 still runs, in one_is_busy, line " in said
+
+
+def test_a_rank_that_was_killed_is_not_one_that_waits(monkeypatch):
+    """As one is that takes more memory than there is."""
+    assert complaint(killed, 2, monkeypatch) == (
+        "a rank was ended before your function returned (on 2 ranks):\n"
+        "    rank 1 was ended by SIGKILL before its function had returned (out of memory?)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,12 @@ def directions(hessian, best, start, title, axes=None):
         _text(axes, f"{name} direction,\ncurvature {curvature:.3g}", tip, beside, color=colour)
     corner = best + ways[:, 0] * (ways[:, 0] @ (start - best))
     for name, one, other, beside in (
-        ("flat", best, corner, (-96, -26)),
+        ("flat", corner, best, (8, 4)),
         ("sharp", corner, start, (-96, 10)),
     ):
         axes.plot(*np.transpose((one, other)), "--", color="0.2", linewidth=1.5)
         text = f"{name} part\nof the error: {np.linalg.norm(other - one):.2f}"
-        _text(axes, text, (one + other) / 2, beside)
+        _text(axes, text, 0.7 * one + 0.3 * other, beside)
     return named(axes, title, *WEIGHTS)
 
 

@@ -1,5 +1,7 @@
 """Draw what a step costs by the size of its batch, beside the model fixed cost + cost per pixel."""
 
+import numpy as np
+
 from course.classroom.drawings import lines
 
 BUSY = "This machine was too busy to show it: run the cell again"
@@ -11,8 +13,8 @@ def draw(sizes, took, axes=None):
     measurements contradict the model.  Returns the axes.
     """
     per_pixel = (took[-1] - took[0]) / (sizes[-1] - sizes[0])
-    model = [took[0] + per_pixel * (size - sizes[0]) for size in sizes]
-    shown = {"fixed cost +\ncost per pixel": (sizes, model)}
+    grid = np.geomspace(sizes[0], sizes[-1], 60)  # a sum bends between the sizes, too
+    shown = {"fixed cost +\ncost per pixel": (grid, took[0] + per_pixel * (grid - sizes[0]))}
     shown |= {"cost per\npixel alone": (sizes, [took[-1] * size / sizes[-1] for size in sizes])}
     looks = {"dots": {"measured": (sizes, took)}, "log": "xy", "axes": axes}
     looks["limits"] = min(took) / 3, 3 * max(took)

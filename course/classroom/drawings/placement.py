@@ -6,8 +6,9 @@ COMPUTES, SENDS = "computes", "sends"
 
 
 def draw(schedule, title, x="time (ms), simulated", *, unit_s=1e-3, axes=None):
-    """The operations and transfers of a Schedule as bars with the operations' names, in units of
-    `unit_s`; what takes no time has none.  Returns the axes."""
+    """The operations and transfers of a Schedule as bars with the operations' names, each in two
+    lines (`three_0_0` is `three` over `0_0`), in units of `unit_s`; what takes no time has none.
+    Returns the axes."""
     rows = {
         device: []
         for device in sorted(schedule.devices, key=lambda name: (len(str(name)), str(name)))
@@ -23,4 +24,4 @@ def draw(schedule, title, x="time (ms), simulated", *, unit_s=1e-3, axes=None):
 def _add(row, what, name, times, unit_s):
     start, end = (time / unit_s for time in times)
     if end > start:
-        row.append(Piece(what, start, end, name))
+        row.append(Piece(what, start, end, name.replace("_", "\n", 1)))

@@ -2,6 +2,7 @@
 better move by move, a framework for each case, a compiled function that was timed cold."""
 
 import random
+from itertools import pairwise
 
 import torch
 
@@ -138,14 +139,33 @@ class Simulated:
         return max(loads.values()) + sum(sent)
 
 
+class Chain(Simulated):
+    """A heavy operation at either end, each on its own device, and between the two a chain whose
+    links cost more and more: its operations are worth moving one after the other, the last first,
+    so that whoever tries them from the front finds one in each round."""
+
+    def __init__(self, operations, devices):
+        super().__init__(operations, devices, seed=0)
+        first, *between, last = self.names
+        self.work = dict.fromkeys(between, 1) | {first: 100, last: 100}
+        self.edges = {pair: 3 * n for n, pair in enumerate(pairwise(self.names), 1)}
+
+
 def check_improved(answer):
-    tasks = (9, "abc", 3), (12, "abc", 0), (14, "abcd", 3), (4, "ab", 2)
-    for operations, devices, seed in tasks:
+    for operations, devices, seed in (9, "abc", 3), (12, "abc", 0), (14, "abcd", 3), (4, "ab", 2):
         task = Simulated(operations, list(devices), seed)
         given = {name: devices[n % len(devices)] for n, name in enumerate(task.names)}
-        got = function(answer)(handed := dict(given), list(devices), task.seconds)
-        _judge_placement(got, given, handed, task)
+        _check_on(answer, task, given)
+    for way in 1, -1:  # from the front, and from the back
+        task = Chain(24, ["a", "b"])
+        ahead = dict.fromkeys(task.names, "a") | {task.names[-1]: "b"}
+        _check_on(answer, task, dict([*ahead.items()][::way]))
     return "no single move makes it shorter, and few placements were simulated."
+
+
+def _check_on(answer, task, given):
+    got = function(answer)(handed := dict(given), list(task.devices), task.seconds)
+    _judge_placement(got, given, handed, task)
 
 
 def _judge_placement(got, given, handed, task):

@@ -135,7 +135,7 @@ class MpiPoller:
         return [(stream, mask) for stream, mask in seen if mask]
 
 
-def connect(rank, *, device, timeout, checked) -> Communicator:
+def connect(rank, *, device, timeout, **settings) -> Communicator:
     """The world's communicator, in which this process of MPI's world is number `rank`."""
     world = MPI.COMM_WORLD.Split(0, rank)
     machines = world.allgather(MPI.Get_processor_name())
@@ -143,8 +143,6 @@ def connect(rank, *, device, timeout, checked) -> Communicator:
     channels = {peer: MpiChannel(world, peer) for peer in range(world.size) if peer != rank}
     streams = {peer: Stream(peer, channel) for peer, channel in channels.items()}
     poller, device = MpiPoller(channels.values()), own_device(rank, nodes, device)
-    transport = SocketTransport(
-        rank, streams, poller, device=device, timeout=timeout, checked=checked
-    )
+    transport = SocketTransport(rank, streams, poller, device=device, timeout=timeout, **settings)
     transport.native = functools.partial(native, world=world, timeout_s=timeout)
     return Communicator(transport, range(world.size), nodes)

@@ -1,7 +1,8 @@
 """Which message is for which receive, in the words of MPI.
 
 A receive is `post`ed, a message that arrives is `match`ed: it is for one of the `posted` receives,
-or waits in the queue of `unexpected` messages.
+or waits in the queue of `unexpected` messages.  These are headers; receiving.py says where the
+payloads are meanwhile.  Those that nobody has received when a rank returns are dropped.
 """
 
 from collections import defaultdict
@@ -9,7 +10,7 @@ from collections import defaultdict
 
 class Matcher:
     """A message is for the first posted receive that it matches, a receive for the first message
-    of a source that matches it."""
+    of a source that matches it; of several sources, rather for one that is here whole."""
 
     def __init__(self):
         self.posted, self.unexpected = [], defaultdict(list)

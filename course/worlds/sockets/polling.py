@@ -49,4 +49,4 @@ class SocketPoller:
             lock.acquire()
 
     def abort(self):
-        """Peers hear of the end of this rank when its sockets close."""
+        """Nothing to do: the kernel closes this rank's sockets, and peers read their end."""

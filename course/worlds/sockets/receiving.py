@@ -9,7 +9,9 @@ from course.comm.errors import CommMismatch, misfit
 from course.comm.transport import Envelope
 from course.worlds.sockets.messages import SYNCHRONOUS, VIA_SHM, IncomingMessage, Kind
 
-SHORT_BYTES = 64 * 1024  # up to this a message that nobody has asked for is set aside at once
+# Up to this a message that nobody has asked for is set aside at once.  (Whether it goes by shared
+# memory is another matter: SHM_FROM_BYTES of sending.py.)
+SHORT_BYTES = 64 * 1024
 
 
 class Receiver:
@@ -86,7 +88,8 @@ class Receiver:
             self._discard(message)
 
     def arrive(self, message):
-        """Find the receive that a message is for, or keep it until one is posted."""
+        """Find the receive that a message is for, or keep it until one is posted; what belongs to a
+        revoked call is read for nobody, so that what is behind it can be read."""
         if self.revoked and message.envelope[:2] in self.revoked:
             return message.set_aside()
         receive = self.matcher.match(message)
@@ -116,7 +119,7 @@ class Receiver:
             message.deliver()
 
     def _refuse(self, message, receive):
-        """A message that does not fit is thrown away, and both its ends are told why."""
+        """A message that does not fit is read for nobody, and both its ends are told why."""
         peer = message.source
         sentence = misfit(self.rank, receive.envelope, peer, message.envelope)
         receive.error = CommMismatch(sentence)

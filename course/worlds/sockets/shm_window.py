@@ -109,7 +109,7 @@ class PeerAtBarrier(Request):
         progress.poll(0)
 
     def futex_wait(self):
-        """Sleep until the word changes, at most for SLEEP_S."""
+        """Sleep until the word changes, 5 ms at most (SLEEP)."""
         now = self.word.value
         if now < self.count:
             _futex(self.word, WAIT, now, ctypes.byref(SLEEP))

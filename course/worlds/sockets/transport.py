@@ -32,9 +32,9 @@ class SocketTransport:
     native: Any
     windows: Any
 
-    def __init__(self, rank, streams, poller: Poller, *, device, timeout, checked):
+    def __init__(self, rank, streams, poller: Poller, *, device, timeout, checked, traced=False):
         self.rank, self.device, self.checked = rank, torch.device(device), checked
-        self.meter, self.trace = Meter(), []
+        self.meter, self.trace = Meter(), [] if traced else None
         self.sender, matcher = Sender(streams, poller), Matcher()
         self.receiver = Receiver(rank, self.sender, poller, matcher, RollCalls(rank, self.sender))
         self.progress = Progress(rank, self.receiver, poller, timeout=timeout, checked=checked)

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from course.classroom.drawings.race import GAP, LOOKS, draw, spaced
+from course.collectives import cost
 
 LINES = {"flat": ([1, 10], [2.0, 20.0]), "ring": ([1, 10], [1.0, 10.0]),
          "halving_doubling": ([1, 10], [0.5, 10.1])}  # fmt: skip
@@ -60,3 +61,7 @@ def test_without_the_answer_nothing_tells_the_lines_apart():
 ])  # fmt: skip
 def test_names_are_moved_apart_as_little_as_it_takes(places, moved):
     assert spaced(places, 0.1) == pytest.approx(moved, abs=1e-4)
+
+
+def test_every_all_reduce_that_can_be_predicted_has_a_look():
+    assert set(LOOKS) == set(cost.all_reduces(2, 1, 4))

@@ -124,6 +124,16 @@ def every_placement(placement, devices, seconds):
     return min((dict(zip(placement, each)) for each in every), key=seconds)
 
 
+def ten_rounds(placement, devices, seconds, rounds=10, order=1):
+    for _, name, device in itertools.product(range(rounds), [*placement][::order], devices):
+        placement = min(placement, placement | {name: device}, key=seconds)
+    return placement
+
+
+def nine_rounds_from_the_back(placement, devices, seconds):
+    return ten_rounds(placement, devices, seconds, rounds=9, order=-1)
+
+
 def all_on_one(placement, devices, seconds):
     return dict.fromkeys(placement, devices[0])
 
@@ -261,7 +271,9 @@ GALLERIES = [
         "s before": all_on_one,
         "a placement {operation: device} is wanted": its_seconds,
         "for each operation where it is": only_what_moves,
-        "to move one more operation": one_round,
+        "9 operations on 3 devices: to move one more operation": one_round,
+        "to move one more operation, op 12": ten_rounds,
+        "to move one more operation, op 13": nine_rounds_from_the_back,
     }),
     Gallery("frameworks", (...,) * 5, [but(), list(but())], {
         "buys nothing": but(a="FSDP2"),

@@ -25,7 +25,7 @@ from tests.parallel.tensor import serial
 from tests.parallel.tensor.serial import drawn
 from tests.parallel.tensor.test_plan import PLAN, loss_of, tokens_of
 
-ALGORITHMS = "ring", "recursive_doubling", "halving_doubling", "tree", "flat"
+ALGORITHMS = tuple(collectives.all_reduces(2, 1, 4))
 
 
 def spent(comm, call):

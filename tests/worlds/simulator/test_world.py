@@ -18,6 +18,7 @@ from course.collectives import (
     reduce_scatter,
     scatter,
 )
+from course.collectives.all_reduce import ALGORITHMS
 from course.comm import Trace
 from course.worlds import RankError, RunTimeout, run, simulated
 from tests.collectives.test_basic import all_drills, every_dtype_and_op, every_shape_and_layout
@@ -131,6 +132,10 @@ def theory_and_cluster(call, formula, ranks, nbytes) -> tuple:
     """The seconds of a call by its formula, and of its last rank on one switch."""
     seconds = run(timed, ranks, call, nbytes, on=switched(ranks, charge=combined))
     return formula(ranks, nbytes).seconds(ALPHA_S, BETA_S, GAMMA_S), max(seconds)
+
+
+def test_every_all_reduce_has_a_formula_that_is_timed():
+    assert set(ALL_REDUCES) == set(ALGORITHMS)
 
 
 def by(algorithm):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course.collectives import all_gather, all_reduce
-from course.comm import ANY, CommMismatch
+from course.comm import ANY, CommMismatch, Trace
 from course.worlds import RankError, run
 from course.worlds.sockets.background_thread import SWITCH_S
 from tests.collectives.serial import values
@@ -101,7 +101,7 @@ def counted(comm, aside):
 
 
 def test_messages_beside_are_metered_and_traced():
-    assert run(counted, 3, True) == run(counted, 3, False)
+    assert run(counted, 3, True, trace=Trace()) == run(counted, 3, False, trace=Trace())
 
 
 def switching(comm):
