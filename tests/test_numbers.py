@@ -19,7 +19,7 @@ UNREAD = re.compile(
     r"|\]\([^)]*\)|https?://\S+|<[^>]*>"  # links and tags
     r"|(?i:\b(?:notebooks?|exercises?|sections?|figures?|equations?|arxiv:?|doi:?)\s[\d.:]+"
     r"(?:(?:, | and | to |–)\d\d)*)"  # names of things
-    r"|^\s*\d+\.\s|\b(?:1[89]|20)\d\d\b|^\*\*Time\*\*.*?$",  # numbered lines; years; the contract
+    r"|^\s*(?:\*\*)?\d+\.\s|\b(?:1[89]|20)\d\d\b|^\*\*Time\*\*.*?$",  # counts; years; contract
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = re.compile(r"(?<![\w.^])\d(?:\d|[,\u202f\u00a0 ](?=\d{3}(?!\d)))*(?:\.\d+)?(?![\d^])")
