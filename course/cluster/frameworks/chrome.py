@@ -4,6 +4,7 @@ A trace is a JSON file with a list `traceEvents`.  An event with "ph" "X" is som
 its name, its begin `ts` and length `dur` in microseconds, its process `pid` and thread `tid`.
 """
 
+import bisect
 import json
 from typing import NamedTuple
 
@@ -93,19 +94,19 @@ def exposed_s(work) -> float:
 
 
 def add_messages(path, events, begun_s):
-    """Add the collective calls among `events` of a `Trace` to the trace at `path`, whose first step
+    """Add the collective calls among `events` of a `Trace` to the trace at `path`, whose steps
     began at `begun_s` by the clock of these events.  Names begin with "course:"."""
-    first = min(event["ts"] for event in read(path) if event["name"] == STEP)
+    steps = sorted(event["ts"] for event in read(path) if event["name"] == STEP)
     with open(path) as file:
         trace = json.load(file)
     pid = next(e["pid"] for e in trace["traceEvents"] if e["name"] == STEP)
     for event in events:
         if event.peer < 0:
-            start = first + 1e6 * (event.start - begun_s)
+            step = bisect.bisect(begun_s[: len(steps)], event.start) - 1
             trace["traceEvents"].append({
                 "ph": "X", "cat": "messages", "name": f"course:{event.operation}", "pid": pid,
-                "tid": "messages", "ts": start, "dur": 1e6 * (event.end - event.start),
-                "args": {"bytes": event.bytes},
+                "tid": "messages", "ts": steps[step] + 1e6 * (event.start - begun_s[step]),
+                "dur": 1e6 * (event.end - event.start), "args": {"bytes": event.bytes},
             })  # fmt: skip
     with open(path, "w") as file:
         json.dump(trace, file)

@@ -53,7 +53,7 @@ def train_in(ways=None, ranks=2, *, steps=20, dtype=torch.float32, folder=None, 
     for name, way in ways.items():
         each, paths = [values[name] for values in said], _paths(folder, name, ranks)
         for rank, path in enumerate(paths):
-            add_messages(path, _between(trace, rank, each[rank].begun), each[rank].begun[0])
+            add_messages(path, _between(trace, rank, each[rank].begun), each[rank].begun)
         found[name] = _training(way, each, paths)
     return found
 
@@ -94,8 +94,8 @@ class Watch:
         if self.path:
             with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 for batch in dealt[WARM + self.timed :]:
-                    self.begun.append(self.clock())
-                    with record_function(STEP):
+                    with record_function(STEP):  # takes milliseconds to begin the first time
+                        self.begun.append(self.clock())
                         yield batch
             self.begun.append(self.clock())
             profiler.export_chrome_trace(self.path)

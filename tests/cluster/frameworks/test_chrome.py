@@ -79,9 +79,9 @@ def test_spans_that_overlap_or_touch_are_one():
 
 
 def test_messages_of_another_clock_stand_where_they_were(path):
-    of_course = Event(0, "all_reduce", -1, 0, 80, 50.00105, 50.00107, "", True)
+    of_course = Event(0, "all_reduce", -1, 0, 80, 50.00405, 50.00407, "", True)
     its_send = of_course._replace(operation="send", peer=1)
-    add_messages(path, [of_course, its_send], 50.0)
+    add_messages(path, [of_course, its_send], [50.0, 50.004, 50.1])
     (added,) = [event for event in read(path) if event["name"].startswith("course:")]
     assert added["name"] == "course:all_reduce" and added["args"] == {"bytes": 80}
     assert (round(added["ts"]), round(added["dur"])) == (1050, 20)

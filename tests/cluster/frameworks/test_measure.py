@@ -3,9 +3,12 @@
 import os
 
 import pytest
+import torch
+from torch.profiler import record_function
 
 from course.cluster.frameworks import WAYS, statements, train_in
 from course.cluster.frameworks.chrome import STEP, read, work_of_step
+from course.collectives import all_reduce
 
 
 def two_more(comm, net, deal):
@@ -39,6 +42,27 @@ def test_traces_have_the_steps_and_the_messages_of_both_kinds(tmp_path):
         assert each.step_s > 0
     with pytest.raises(FileExistsError, match="course.0.json exists"):
         train_in(ways, steps=1, folder=tmp_path)
+
+
+def between_marks(comm, net, deal):
+    """An all-reduce in each step, with something before it and something after it."""
+    for _ in deal():
+        for mark in ("before", "after"):
+            if mark == "after":
+                all_reduce(comm, torch.ones(9))
+            with record_function(mark):
+                torch.ones(300, 300) @ torch.ones(300, 300)
+
+
+def test_our_messages_stand_where_they_were_in_every_step(tmp_path):
+    (path, _) = train_in({"marks": between_marks}, steps=1, folder=tmp_path)["marks"].traces
+    spans = {name: [] for name in ("before", "course:all_reduce", "after")}
+    for event in sorted(read(path), key=lambda event: event["ts"]):
+        if event["name"] in spans:
+            spans[event["name"]].append((event["ts"], event["ts"] + event["dur"]))
+    steps = list(zip(*spans.values(), strict=True))
+    right = [before[1] <= at[0] and at[1] <= after[0] for before, at, after in steps]
+    assert len(right) == 4 and sum(right) >= 3  # a rank may be stopped while it reads the clock
 
 
 def test_without_a_folder_nothing_is_profiled():
