@@ -24,7 +24,7 @@ def told_graph(name, matrix, flat, faster):
     too_fast = many_workers.losses(faster.mean(dim=1)).mean() > math.log(10)
     line = (f"{name:13} gap {gap:.3f}, noise x {noise_factor(matrix):5.2f}; "
             f"mean of all {mean.mean():.3f} ± {mean.std():.3f}, single {single:.3f}; "
-            f"at rate 1 it {'diverges' if too_fast else 'learns'}")  # fmt: skip
+            f"at rate 1 {'worse than guessing' if too_fast else 'it learns'}")  # fmt: skip
     return line, mean
 
 

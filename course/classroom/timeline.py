@@ -33,20 +33,21 @@ def calls_beside(trace, rank, what, start=0.0, end=math.inf, unit_s=1.0) -> list
     return [Piece(what, *span, str(number)) for number, span in enumerate(sorted(spans), 1)]
 
 
-def lanes(rows, title, x, axes=None):
+def lanes(rows, title, x, axes=None, *, alike=True):
     """A lane for each of `rows` {label: [Piece]}, one below the other, a colour and a hatch for
-    each kind of work; a bar too narrow for its lane's longest text has none.  Returns the axes."""
+    each kind of work.  A bar too narrow for its text has none, nor, if texts are `alike`, one too
+    narrow for the longest text of its lane.  Returns the axes."""
     axes = axes or panels(1, width=WIDTH, height=1.3 + LANE * len(rows))[0]
     kinds = list(dict.fromkeys(piece.what for row in rows.values() for piece in row))
     drawn = dict(zip(kinds, zip(COLOURS, HATCHES, strict=True), strict=False))
     end = max(piece.end for row in rows.values() for piece in row)
     letter = LETTERS / (72 * axes.figure.get_figwidth() * 0.7) * end
     for y, row in enumerate(rows.values()):
-        widest = letter * max((len(t) for p in row for t in p.text.splitlines()), default=0)
-        for what, start, stop, text in row:
+        lengths = [max(map(len, piece.text.splitlines()), default=0) for piece in row]
+        for (what, start, stop, text), length in zip(row, lengths, strict=True):
             colour, hatch = drawn[what]
             axes.barh(y, stop - start, 0.72, start, color=colour, hatch=hatch, ec="white", lw=0.7)
-            if widest < stop - start:
+            if letter * (max(lengths) if alike else length) < stop - start:
                 looks = {"bbox": {"fc": colour, "ec": "none", "pad": 0.5}, "color": "white"}
                 looks |= {"ha": "center", "va": "center", "fontsize": TEXT_POINTS}
                 axes.text((start + stop) / 2, y, text, **looks)

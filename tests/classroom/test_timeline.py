@@ -38,6 +38,14 @@ def test_a_text_wider_than_its_bar_is_left_out():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("alike, shown", [(True, ["branch"]), (False, ["branch", "1"])])
+def test_texts_of_different_kinds_are_judged_each_by_itself(alike, shown):
+    row = [Piece("computes", 0.0, 9.7, "branch"), Piece("computes", 9.7, 10.0, "1")]
+    row += [Piece("computes", 10.0, 10.3, "\nlonger\n")]
+    axes = timeline.lanes({"gpu": row}, "so it went", "time (ms)", alike=alike)
+    assert [t.get_text() for t in axes.texts] == shown
+
+
 def test_calls_beside_are_found_in_a_trace():
     trace, call = Trace(), "all_reduce #1 in world, in the background (float32 [4])"
     trace.add(2, [

@@ -18,7 +18,7 @@ def draw(schedule, title, x="time (ms), simulated", *, unit_s=1e-3, axes=None):
     for each in sorted(schedule.transfers, key=lambda each: (each.source, each.target)):
         row = rows.setdefault(f"{each.source} → {each.target}", [])
         _add(row, SENDS, each.operation, (each.start, each.end), unit_s)
-    return lanes(rows, title, x, axes)
+    return lanes(rows, title, x, axes, alike=False)
 
 
 def _add(row, what, name, times, unit_s):

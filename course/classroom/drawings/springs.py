@@ -25,7 +25,7 @@ def springs(rate, alpha, tau, workers=4, steps=120, noise=4.0, start=10.0):
 
 
 def show_springs(rate, alpha, tau):
-    """The walks of four workers and of their centre; the title says where the centre ends up."""
+    """The walks of four workers and of their centre; the title says where the centre is."""
     xs, c = springs(rate, alpha, tau)
     outside = (c.abs() > 2 * HIGHEST).nonzero()
     seen = int(outside[0]) if len(outside) else len(c)
@@ -33,9 +33,9 @@ def show_springs(rate, alpha, tau):
     axes.plot(xs[:seen], color="0.6", linewidth=0.7)
     axes.plot(c[:seen], color="black", linewidth=2, linestyle="--")
     axes.axhline(0, color="0.3", linewidth=0.6)
-    farthest = c[-20:].abs().max().item()
-    told = f"at most {farthest:.2g} from the bottom" if farthest < 100 else "more than 100 away"
-    who = "step (thin lines: workers, dashed: their centre)"
-    figures.named(axes, f"In the last 20 steps the centre is {told}", who, "x (bottom: 0)")
+    farthest, apart = c[-20:].abs().max().item(), (xs - c[:, None])[-20:].abs().max().item()
+    told = f"at {c[20]:.1f} in step 20; at last within {farthest:.2g} of 0, {apart:.2g} of workers"
+    answer = f"The centre is {told if farthest < 100 else 'more than 100 away in the end'}"
+    figures.named(axes, answer, "step (thin lines: workers, dashed: their centre)", "x (bottom: 0)")
     axes.set(xlim=(0, len(c) - 1), ylim=(-HIGHEST, HIGHEST))
     return axes

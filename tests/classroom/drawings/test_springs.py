@@ -24,8 +24,8 @@ def test_the_bound_is_where_the_walk_begins_to_grow(share, settles):
     assert (c[-1].abs() < 10) == settles
 
 
-@pytest.mark.parametrize("alpha, words", [(0.22, "at most"), (0.8, "more than 100 away")])
-def test_the_title_says_where_the_centre_ends(alpha, words):
+@pytest.mark.parametrize("alpha, words", [(0.22, "at 1.8 in step 20"), (0.8, "more than 100 away")])
+def test_the_title_says_where_the_centre_is(alpha, words):
     axes = show_springs(0.1, alpha, 1)
     assert words in axes.get_title(loc="left").replace("\n", " ")
     assert len(axes.lines) == 6 and axes.lines[4].get_linestyle() == "--"
