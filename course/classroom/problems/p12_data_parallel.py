@@ -18,8 +18,9 @@ from course.parallel.data.data_parallel import DataParallel
 BACKWARD_MS, BUCKETS, SLOW_MS, FAST_MS = 60, 4, 25, 12.5  # of a bucket's all-reduce: two networks
 SHAPES = ((5, 2), (8,), (1,), (30, 4), (5, 5), (2,))  # 10, 8, 1, 120, 25 and 2 numbers
 FROZEN, LIMIT = 1, 26 * 8  # has no gradient; bytes of a bucket
-PARTS, PART_ROWS = 3, 4  # of a rank's batch
+PARTS, PART_ROWS = {1: 3, 2: 2, 3: 4}, 4  # of a rank's batch, by ranks; rows of a part
 ROWS = ((3, 3), (3, 1, 2), (2, 0, 1), (4,))
+SINGLE = 1e-6  # of a share that may have been reckoned in 4 bytes
 KNOWN = ((6, 1, 2), (3, 3), (5, 0, 2), (2,))  # labels of each rank; all ranks have the same rows
 SLACK_BYTES = 64  # a rank may send this much beside, to agree on a number
 
@@ -89,7 +90,7 @@ def joined(tensors) -> torch.Tensor:
     return torch.cat([torch.zeros(0) if t is None else t.detach().flatten() for t in tensors])
 
 
-def check_gradients(where, found, right, guesses):
+def check_gradients(where, found, right, guesses, rtol=1e-9):
     """Refuse gradients `found` [rank][numbers] unlike `right`; `guesses` {words: [rank][numbers]}
     say what they may be instead."""
     for rank, mine in enumerate(found):
@@ -104,8 +105,8 @@ def check_gradients(where, found, right, guesses):
             )
             raise Wrong(f"{where}, rank {rank} has {len(mine)} numbers in its gradients, not "
                         f"{len(right)}: {which}.")  # fmt: skip
-        if not torch.allclose(mine, right, rtol=1e-9, atol=1e-12):
-            words = (w for w, by in guesses.items() if torch.allclose(mine, by[rank], rtol=1e-9))
+        if not torch.allclose(mine, right, rtol=rtol, atol=1e-12):
+            words = (w for w, by in guesses.items() if torch.allclose(mine, by[rank], rtol=rtol))
             numbers = "numbers that are not finite" if not mine.isfinite().all() else "another mix"
             raise Wrong(f"{where}, rank {rank} holds {next(words, numbers)}.")
         if not torch.equal(mine, found[0]):
@@ -162,19 +163,23 @@ def check_average_behind_backward(answer):
         right, total = sum(own) / ranks, sum(own)
         guesses = {"its own gradients": own, "the sum": [total] * ranks}
         guesses["the right numbers in the wrong places"] = [sum(backwards) / ranks] * ranks
-        for turn, words in enumerate(("", ", in the second step")):
-            check_gradients(where + words, [each[turn] for each in found], right, guesses)
+        for turn, words in enumerate(("", ", in the second step"), start=1):
+            those = {name: [turn * mine for mine in by] for name, by in guesses.items()}
+            those["the gradients of the first step"] = [right] * ranks
+            check_gradients(where + words, [each[turn - 1] for each in found], turn * right, those)
         check_buckets(where, trace, limit)
         check_begun(where, begun[0], limit)
     return "each bucket leaves as soon as backward has filled it, the last gradients first."
 
 
 def behind_backward(comm, answer, limit):
-    """The gradients after each of two steps; how many were there when each all-reduce began."""
+    """The gradients after each of two steps, those of the second twice as large; how many were
+    there when each all-reduce began."""
     parameters, arrived, begun = leaves(comm.rank, frozen=FROZEN), [], []
     trained = [p for p in parameters if p.grad is not None]
     wanted = [p.grad for p in trained]
     for parameter in trained:
+        parameter.grad = None
         parameter.register_post_accumulate_grad_hook(arrived.append)
     submit = comm.submit
 
@@ -184,11 +189,11 @@ def behind_backward(comm, answer, limit):
 
     comm.submit = watched_submit
     finish, found = answer(comm, parameters, limit), []
-    for _ in range(2):
+    for turn in (1, 2):
         for parameter in trained:
             parameter.grad = None
         arrived.clear()
-        one_after_another(trained, wanted).backward()
+        one_after_another(trained, [turn * gradient for gradient in wanted]).backward()
         if not callable(finish):
             return repr(finish), begun
         finish()
@@ -309,10 +314,10 @@ def a_net():
     return nn.Linear(6, 3).double()
 
 
-def parts_of(rank) -> list:
+def parts_of(rank, ranks) -> list:
     """PARTS pairs of rows [PART_ROWS, 6] and targets [PART_ROWS, 3], of one rank."""
     generator = torch.Generator().manual_seed(rank)
-    rows = torch.rand(PARTS, PART_ROWS, 9, generator=generator, dtype=torch.float64) + rank
+    rows = torch.rand(PARTS[ranks], PART_ROWS, 9, generator=generator, dtype=torch.float64) + rank
     return [(part[:, :6], part[:, 6:]) for part in rows]
 
 
@@ -331,7 +336,7 @@ def accumulated(comm, answer):
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)  # of the step before
     log, before = watched(net.module), comm.meter.sent_bytes
-    answer(net, parts_of(comm.rank))
+    answer(net, parts_of(comm.rank, comm.size))
     gradient = joined(p.grad for p in net.parameters())
     return gradient, comm.meter.sent_bytes - before, most_held(log)
 
@@ -367,7 +372,8 @@ def mean_of_parts(pairs) -> torch.Tensor:
 
 def check_accumulate(answer):
     for ranks in (1, 2, 3):
-        where, parts = f"on {ranks} rank{'s' * (ranks > 1)}", [parts_of(r) for r in range(ranks)]
+        where = f"on {ranks} rank{'s' * (ranks > 1)} with {PARTS[ranks]} parts each"
+        parts = [parts_of(rank, ranks) for rank in range(ranks)]
         (found, sent, held), (_, enough, _) = (
             zip(*on_ranks(accumulated, ranks, each)[0]) for each in (function(answer), accumulate)
         )
@@ -381,7 +387,7 @@ def check_accumulate(answer):
         if max(held) > PART_ROWS:
             raise Wrong(f"{where}, {max(held)} rows are in memory at a time, not {PART_ROWS}: the "
                         "backward of a part comes before the next one's forward.")  # fmt: skip
-    rows = f"{max(held)} of {PARTS * PART_ROWS} rows"
+    rows = f"{max(held)} of {PARTS[ranks] * PART_ROWS} rows"
     return f"at most {rows} in memory at a time, and the messages of one backward."
 
 
@@ -391,11 +397,13 @@ def mixes_of(parts) -> dict:
         mean_of_parts(pairs)
         for pairs in (sum(parts, []), [mine[0] for mine in parts], [mine[-1] for mine in parts])
     )
-    rest = last * (PARTS - 1) / PARTS
+    count = len(parts[0])
+    rest = last * (count - 1) / count
     return {
-        f"{PARTS} times the gradient: each part is {PARTS} times too heavy": mean * PARTS,
-        f"parts of unlike weight: only the last is divided by {PARTS}": mean * PARTS - rest,
-        f"parts of unlike weight: all but the last are divided by {PARTS}": mean + rest,
+        f"{count} times the gradient: each part is {count} times too heavy": mean * count,
+        f"parts of unlike weight: only the last is divided by {count}": mean * count - rest,
+        f"parts of unlike weight: all but the last are divided by {count}": mean + rest,
+        f"the mean of {PARTS[1]} parts, as on one rank": mean * count / PARTS[1],
         "the gradient of the last parts alone": last,
         "the gradient of the first parts alone": first,
         "the gradient of the step before as well": mean + 1,
@@ -419,7 +427,7 @@ def check_average_by_rows(answer):
         guesses["the sum over rows, divided by its own rows"] = [
             right * sum(rows) / max(1, count) for count in rows
         ]
-        check_gradients(where, outcomes, right, {"its own gradients": own, **guesses})
+        check_gradients(where, outcomes, right, {"its own gradients": own, **guesses}, rtol=SINGLE)
         check_bytes(where, trace, len(right))
     return "every row counts the same, on whichever rank it is; no rows count nothing."
 
@@ -474,6 +482,8 @@ def rows_of(rank, known):
 
 def labelled(comm, answer, known):
     net = a_net()
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)  # of the step before
     answer(comm, net, *rows_of(comm.rank, known[comm.rank]))
     return joined(p.grad for p in net.parameters())
 
@@ -484,7 +494,7 @@ def check_gradient_of_the_known(answer):
         where = f"with {known} labels" if ranks > 1 else f"on one rank with {known[0]} labels"
         outcomes, trace = on_ranks(labelled, ranks, function(answer), known)
         right, guesses = by_labels(known)
-        check_gradients(where, outcomes, right, guesses)
+        check_gradients(where, outcomes, right, guesses, rtol=SINGLE)
         check_bytes(where, trace, len(right))
     return "every label counts the same: by the number of labels on all ranks, not of ranks."
 
@@ -504,6 +514,7 @@ def by_labels(known) -> tuple:
         "the sum over labels, divided by the ranks": total / ranks,
         "the right gradient divided by the ranks": right / ranks,
         "the mean over all rows, as if -1 were class 0": gradient_of_sum(x, y.clamp(0)) / len(y),
+        "the gradient of the step before as well": right + ranks,
     }
     guesses = {words: [value] * ranks for words, value in guesses.items()}
     return right, {"its own gradient": means, **guesses}

@@ -311,6 +311,19 @@ def returns_nothing(comm, parameters, bucket_bytes):
     average_behind_backward(comm, parameters, bucket_bytes)
 
 
+def keeps_the_first_means(comm, parameters, bucket_bytes):
+    known, kept = [p for p in parameters if p.requires_grad], []
+    wait = average_behind_backward(comm, parameters, bucket_bytes)
+
+    def finish():
+        wait()
+        kept.extend(p.grad.clone() for p in known if len(kept) < len(known))
+        for p, gradient in zip(known, kept):
+            p.grad.copy_(gradient)
+
+    return finish
+
+
 def never_empties_the_bucket(comm, parameters, bucket_bytes):
     held = []
 
@@ -433,6 +446,14 @@ def looks_before(net, parts):
 
 def row_by_row(net, parts):
     accumulate(net, [(x[i : i + 1], y[i : i + 1]) for x, y in parts for i in range(len(x))])
+
+
+def divides_by_three(net, parts):
+    net.zero_grad()
+    with net.no_sync():
+        for part in parts[:-1]:
+            loss_of(net, part, 3).backward()
+    loss_of(net, parts[-1], 3).backward()
 
 
 def loses_the_gradient(net, parts):
@@ -611,6 +632,20 @@ def leaves_without_labels(comm, net, x, y):
         gradient_of_all_that_is_known(comm, net, x, y)
 
 
+def keeps_the_old_gradient_too(comm, net, x, y):
+    old = [p.grad.clone() for p in net.parameters()]
+    gradient_of_all_that_is_known(comm, net, x, y)
+    for p, before in zip(net.parameters(), old):
+        all_reduce(comm, before)
+        p.grad += before
+
+
+def counts_in_single_precision(comm, net, x, y):
+    gradient_of_all_that_is_known(comm, net, x, y)
+    for p in net.parameters():
+        p.grad = p.grad.float().double()
+
+
 def gathers_all_rows(comm, net, x, y):
     everyones = (
         [torch.empty_like(x) for _ in range(comm.size)],
@@ -618,6 +653,7 @@ def gathers_all_rows(comm, net, x, y):
     )
     all_gather(comm, everyones[0], x)
     all_gather(comm, everyones[1], y)
+    net.zero_grad()
     cross_entropy(net(torch.cat(everyones[0])), torch.cat(everyones[1]), ignore_index=-1).backward()
 
 
@@ -699,6 +735,7 @@ GALLERIES = [
             "cannot register a hook on a tensor that doesn't require gradient": hooks_the_frozen,
             "must be a function that waits, not None.": returns_nothing,
             "for [27, 147, 148, 158,": never_empties_the_bucket,
+            "in the second step, rank 0 holds the gradients of the first": keeps_the_first_means,
         },
     ),
     Gallery(
@@ -717,12 +754,13 @@ GALLERIES = [
             "rank 0 holds the gradient of the first parts alone.": only_the_first_part,
             "has 3 numbers in its gradients, not 21: a parameter has none any": loses_the_gradient,
             "of a part comes before the next one's forward.": forwards_first,
+            "on 2 ranks with 2 parts each, rank 0 holds the mean of 3 parts": divides_by_three,
         },
     ),
     Gallery(
         "gradient_of_the_known",
         gradient_of_the_known,
-        [weighs_by_labels, weighs_what_there_is, ignores_and_divides],
+        [weighs_by_labels, weighs_what_there_is, ignores_and_divides, counts_in_single_precision],
         {
             "the mean of the ranks' means, as if all had as many labels.": ignores_by_index,
             "rank 0 holds the sum of the ranks' means.": adds_means_up,
@@ -733,6 +771,7 @@ GALLERIES = [
             "rank 0 holds the right gradient divided by the ranks.": means_the_right_one,
             "a rank waits for one that has finished": leaves_without_labels,
             "bytes are sent in all where 672 are enough.": gathers_all_rows,
+            "rank 0 holds the gradient of the step before as well.": keeps_the_old_gradient_too,
         },
     ),
 ]
