@@ -9,6 +9,8 @@ import torch
 from course.classroom.answers import function
 from course.classroom.problems import Wrong
 
+ROUNDING = 1e-14
+
 
 def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer", tolerance=1e-6):
     """Raise Wrong unless `answer(*case)` gives what `right(*case)` gives, for each of `cases`.
@@ -37,7 +39,10 @@ def like(got, right, shape_is="one number per weight"):
     """The answer as a tensor like `right`.  Raises Wrong where nothing or another shape came."""
     if got is None:
         raise Wrong("nothing came back: does the function end in return?")
-    got, right = torch.as_tensor(got).detach(), torch.as_tensor(right)
+    try:
+        got, right = torch.as_tensor(got).detach(), torch.as_tensor(right)
+    except (TypeError, ValueError, RuntimeError):  # of text, of lists of tensors or of other things
+        raise Wrong(f"{shape_is} is made of numbers, and {got!r:.60} is not.") from None
     if got.shape != right.shape:
         raise Wrong(f"{shape_is} has shape {list(right.shape)}, not {list(got.shape)}.")
     return got.to(right)
@@ -50,9 +55,10 @@ def multiple(got, right):
 
 
 def close(a, b, tolerance=1e-6) -> bool:
-    """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`."""
+    """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`, or
+    to the rounding of a zero."""
     a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
-    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm())
+    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm() + ROUNDING)
 
 
 def largest_difference(pairs) -> float:

@@ -11,7 +11,7 @@ from course.learning.training.large_batch import linear_scaled, sqrt_scaled, war
 from course.learning.training.noise import gradient_noise_scale
 
 RATE, BATCH, EPOCHS, IMAGES = 0.1, 8192, 5, 1_281_167
-RATE_OF_LAYER, TRUST, DECAY = 0.5, 0.02, 0.1
+HOW = (0.5, 0.02, 0.1), (0.3, 0.05, 0.0), (0.7, 0.03, 0.2)  # rate, trust, decay of LARS
 RANKS, PART, OF_A_RANK, OF_THE_MEAN = 8, 32, 6.0, 2.5  # squares of lengths
 
 
@@ -289,9 +289,10 @@ STEPS = (
 
 
 def check_lars(answer):
-    cases = [(*drawn(shape, seed), rate, TRUST, decay) for seed, (shape, rate, decay) in enumerate(
-        (((4, 3), 0.5, 0.3), ((7,), 2.0, 0.05), ((2, 3, 2), 0.7, 0.2), ((3, 3), 1.5, 0.0))
-    )]  # fmt: skip
+    cases = [(*drawn(shape, seed), *how) for seed, (shape, how) in enumerate((
+        ((4, 3), (0.5, 0.02, 0.3)), ((7,), (2.0, 0.01, 0.05)),
+        ((2, 3, 2), (0.7, 0.03, 0.2)), ((3, 3), (1.5, 0.02, 0.0)),
+    ))]  # fmt: skip
     compare(
         answer, lars_step, cases, STEPS,
         otherwise="the ratio is trust |w| / (|gradient| + decay |w|), one number for the layer.",
@@ -324,8 +325,7 @@ def one_step_each(comm, answer, w, gradients, *how):
 
 
 def check_on_ranks(answer):
-    how = RATE_OF_LAYER, TRUST, DECAY
-    for ranks in (1, 2, 3):
+    for ranks, how in enumerate(HOW, start=1):
         w, gradients = drawn((4, 3), ranks)[0], parts_of(ranks)
         outcomes, _ = on_ranks(one_step_each, ranks, function(answer), w, gradients, *how)
         right = lars_step(w, gradients.mean(dim=0), *how)
@@ -335,7 +335,7 @@ def check_on_ranks(answer):
                 raise Wrong(f"{where} rank {rank} has changed w: return a new tensor.")
             got = like(returned, right, "the layer")
             if not close(got, right):
-                raise Wrong(f"{where} rank {rank} {instead(got, rank, w, gradients)}.")
+                raise Wrong(f"{where} rank {rank} {instead(got, rank, w, gradients, how)}.")
     return "one mean, and then every rank makes the same step by itself."
 
 
@@ -345,14 +345,13 @@ def parts_of(ranks: int) -> torch.Tensor:
     return torch.stack(each)
 
 
-def instead(got, rank, w, gradients) -> str:
+def instead(got, rank, w, gradients, how) -> str:
     """In words, what a rank has done that ended at `got`."""
-    how = RATE_OF_LAYER, TRUST, DECAY
-    mean, decayed = gradients.mean(dim=0), DECAY * w
+    (rate, trust, decay), mean = how, gradients.mean(dim=0)
 
     def stepped(norm):
-        ratio = TRUST * w.norm() / (norm + DECAY * w.norm())
-        return w - RATE_OF_LAYER * ratio * (mean + decayed)
+        ratio = trust * w.norm() / (norm + decay * w.norm())
+        return w - rate * ratio * (mean + decay * w)
 
     guesses = {
         "made a step by its own gradient alone": lars_step(w, gradients[rank], *how),
@@ -396,45 +395,50 @@ def lars_update(weights, gradients, rate, trust, decay):
 
 def check_frozen(answer):
     (w, g), (small, steep) = drawn((4, 3), 1), drawn((5,), 2)
-    holes = w.clone()
+    holes, balanced = w.clone(), w - w.mean()
     holes[0] = 0
     zero = torch.zeros_like(w)
     layers = {
         "an ordinary layer": (w, g),
         "a layer with some weights of 0": (holes, g),
         "a layer of small weights": (1e-4 * small, steep),
+        "a layer whose weights add up to 0": (balanced, g),
+        "a layer of negative weights": (-w.abs(), g),
+        "a layer of one weight": (w[:1, :1], g[:1, :1]),
         "the layer of zeros": (zero, g),
         "a layer of zeros and a gradient of 0": (zero, zero),
     }
-    for decay in (DECAY, 0.0):
-        check_layers(
-            answer, layers | {"a gradient of 0": (w, zero)} if not decay else layers, decay
-        )
+    for how in HOW:
+        without = {} if how[2] else {"a gradient of 0": (w, zero)}
+        check_layers(answer, layers | without, how)
     return "zero weights move again, and no other layer has noticed."
 
 
-def check_layers(answer, layers, decay):
+def check_layers(answer, layers, how):
     """Refuse an update that is wrong for one of `layers` {what: (weights, gradient)}."""
     weights, gradients = ([pair[k].clone() for pair in layers.values()] for k in (0, 1))
-    how = RATE_OF_LAYER, TRUST, decay
-    got, right = function(answer)(weights, gradients, *how), lars_update(weights, gradients, *how)
+    right = lars_update(*map(list, zip(*layers.values())), *how)
+    got = function(answer)(weights, gradients, *how)
     if not isinstance(got, list | tuple) or len(got) != len(layers):
         count = f"{len(got)} of them" if isinstance(got, list | tuple) else type(got).__name__
         raise Wrong(f"a list of {len(layers)} layers is wanted, not {count}.")
-    for (what, given), kept, moved, wanted in zip(layers.items(), weights, got, right):
-        if not torch.equal(kept, given[0]):
-            raise Wrong(f"{what} was changed in place: return new tensors.")
-        check_layer(what, given, like(moved, wanted, "a layer"), wanted, decay)
+    for what, given, *kept, moved, wanted in zip(
+        layers, layers.values(), weights, gradients, got, right
+    ):
+        for name, before, after in zip(("", ", its gradient,"), given, kept):
+            if not torch.equal(before, after):
+                raise Wrong(f"{what}{name} was changed in place: return new tensors.")
+        check_layer(what, given, like(moved, wanted, "a layer"), wanted, how)
 
 
-def check_layer(what, given, moved, wanted, decay):
+def check_layer(what, given, moved, wanted, how):
     """Refuse `moved` weights of one layer that are not `wanted`, and say what they are."""
-    w, g = given
+    (w, g), (rate, trust, decay) = given, how
     if close(moved, wanted):
         return
     if not moved.isfinite().all():
         raise Wrong(f"{what}: not every weight is finite after the step.")
-    if close(moved, w - RATE_OF_LAYER * (g + decay * w)):
+    if close(moved, w - rate * (g + decay * w)):
         raise Wrong(f"{what} steps as with SGD now; only layers of zeros should.")
     if not w.any():
         times = multiple(moved, wanted)
@@ -443,7 +447,8 @@ def check_layer(what, given, moved, wanted, decay):
         if times.abs() < 1e-6:
             raise Wrong(f"{what} is still frozen: a ratio of next to nothing is none.")
         raise Wrong(f"{what} makes {float(times):.3g} times the step of SGD.")
-    raise Wrong(f"{what} does not step as before; only layers of zeros should change.")
+    raise Wrong(f"with rate {rate:g}, trust {trust:g} and decay {decay:g}, {what} does not step as "
+                "before; only layers of zeros should change.")  # fmt: skip
 
 
 EXERCISES = [

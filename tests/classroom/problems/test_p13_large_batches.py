@@ -430,6 +430,42 @@ def update_of_the_first(weights, gradients, rate, trust, decay):
         return moved
 
 
+def update_where_the_sum_is_0(weights, gradients, rate, trust, decay):
+    def ratio(w, g):
+        return lars_ratio(w, g, trust, decay) if w.sum().abs() > 1e-12 else 1.0
+
+    return moved(weights, gradients, rate, decay, ratio)
+
+
+def update_where_none_is_positive(weights, gradients, rate, trust, decay):
+    def ratio(w, g):
+        return lars_ratio(w, g, trust, decay) if w.max() > 0 else 1.0
+
+    return moved(weights, gradients, rate, decay, ratio)
+
+
+def update_of_the_gradients(weights, gradients, rate, trust, decay):
+    for w, g in zip(weights, gradients):
+        g.add_(decay * w)
+    return p13.lars_update(weights, gradients, rate, trust, decay)
+
+
+def update_with_numbers_of_its_own(weights, gradients, rate, trust, decay):
+    return p13.lars_update(weights, gradients, 0.5, 0.02, decay)
+
+
+def ranks_with_numbers_of_their_own(comm, w, gradient, rate, trust, decay):
+    return p13.lars_on_ranks(comm, w, gradient, 0.5, 0.02, 0.1)
+
+
+def step_with_a_trust_of_its_own(w, gradient, rate, trust, decay):
+    return p13.lars_step(w, gradient, rate, 0.02, decay)
+
+
+def schedule_that_rounds(t, first, peak, warm, steps):
+    return p13.rate_of_step(t, first, peak, warm, steps) + 1e-17
+
+
 STEPS = 5 * 1_281_167 / 8192
 
 GALLERIES = [
@@ -490,7 +526,7 @@ GALLERIES = [
     Gallery(
         "rate_of_step",
         schedule_stub,
-        [p13.rate_of_step, schedule_of_the_package, schedule_as_a_tensor],
+        [p13.rate_of_step, schedule_of_the_package, schedule_as_a_tensor, schedule_that_rounds],
         {
             "after the warm-up the rate stays at its peak.": schedule_that_stays,
             "the way down is a straight line, not a square.": schedule_in_a_straight_line,
@@ -524,6 +560,7 @@ GALLERIES = [
             "this is the step: return the weights after it.": step_alone,
             "a length is the root of the sum of squares.": step_of_squares,
             "one number for the layer.": step_of_sums,
+            "the ratio is trust |w| / (|gradient| + decay |w|)": step_with_a_trust_of_its_own,
             "what the function was given has changed.": step_in_place,
             "the layer has shape [4, 3], not [].": ratio_alone,
         },
@@ -538,9 +575,10 @@ GALLERIES = [
             "takes the sum of the gradients": ranks_with_the_sum,
             "which is not the length of the mean.": ranks_with_the_mean_length,
             "has the mean of the ranks' own steps": ranks_that_average_steps,
-            "rank 0 ends elsewhere": ranks_that_measure_first,
+            "on 1 rank, rank 0 ends elsewhere": ranks_that_measure_first,
             "rank 0 has changed w: return a new tensor.": ranks_in_place,
             "nothing came back": ranks_that_return_nothing,
+            "on 2 ranks, rank 0 ends elsewhere": ranks_with_numbers_of_their_own,
             "a rank waits for one that has finished (on 2 ranks)": only_rank_0_asks,
         },
     ),
@@ -556,10 +594,14 @@ GALLERIES = [
             "a layer of small weights steps as with SGD": update_at_small_weights,
             "the layer of zeros makes -1 times the step of SGD.": update_uphill,
             "a gradient of 0: not every weight is finite": update_without_a_floor,
-            "an ordinary layer does not step as before": update_with_a_least_ratio,
+            "with rate 0.5, trust 0.02 and decay 0.1, an ordinary layer": update_with_a_least_ratio,
             "the layer of zeros goes another way": update_by_signs,
             "was changed in place: return new tensors.": update_in_place,
-            "a list of 5 layers is wanted, not 1 of them.": update_of_the_first,
+            "a list of 8 layers is wanted, not 1 of them.": update_of_the_first,
+            "add up to 0 steps as with SGD": update_where_the_sum_is_0,
+            "a layer of negative weights steps as with SGD": update_where_none_is_positive,
+            "an ordinary layer, its gradient, was changed in place": update_of_the_gradients,
+            "with rate 0.3, trust 0.05 and decay 0, an": update_with_numbers_of_its_own,
         },
     ),
 ]
