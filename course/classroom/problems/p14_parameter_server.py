@@ -12,16 +12,21 @@ from course.classroom.answers import function, number, on_ranks
 from course.classroom.patterns import only_messages
 from course.classroom.problems import Exercise, Wrong
 from course.comm import ANY, CommTimeout
-from course.parallel.server.shards import shard_plan
 from course.worlds import RankError
 
 CUTS = (
     (10, 2), (2410, 3), (7, 4), (9, 4), (2, 5), (61_000_000, 64),
     (1, 49), (4, 49), (7, 55),  # k * (elements / servers) is a little too small
 )  # fmt: skip
-BOWLS = ((0, 1.0), (1, 1.0), (3, 0.5), (7, 4.0), (2, 10.0), (15, 1.0))
-SHARDS = (((5, 3, 2), 8), ((603, 603, 602, 602), 8), ((5, 0, 1), 4), ((7,), 8))
-STEPS, RATE, START, LATER = 5, 0.25, 10.0, 7  # the last is the tag of a word between clients
+BOWLS = ((0, 1.0), (1, 1.0), (3, 0.5), (7, 4.0), (2, 10.0), (15, 1.0), (0, 3.0), (5, 0.2))
+SHARDS = (((6, 3, 2), 8), ((603, 603, 602, 602), 8), ((5, 0, 1), 4), ((7,), 8))
+BROUGHT = {2: (5, 0.25), 3: (4, 0.125), 4: (3, 0.5)}  # by ranks: steps and rate
+START, LATER = 10.0, 7  # of w; the tag of a word between clients
+
+
+def shard_bounds(elements, servers):
+    """Where each server's part begins, and the end of the last one."""
+    return [elements * k // servers for k in range(servers + 1)]
 
 
 def check_shard_bounds(answer):
@@ -85,7 +90,15 @@ def logs():
         "a client that pushes twice after a pull": twice,
         "a client that is four times slower": late,
         "a log without any push": [("pull", 1), ("pull", 2)],
-    }
+    } | {f"log number {seed} of many clients": drawn_log(seed) for seed in range(1, 6)}
+
+
+def drawn_log(seed) -> list:
+    """Thirty entries of clients who push when they have pulled, some more often than others."""
+    draw, log = random.Random(seed), [("pull", client) for client in (9, 4, 12)]
+    while len(log) < 30:
+        log.append((draw.choice(("pull", "push", "push")), draw.choice((9, 9, 9, 4, 12))))
+    return log
 
 
 def check_staleness_histogram(answer):
@@ -297,9 +310,9 @@ def check_bring_gradients(answer):
     for ranks in 2, 3, 4:
         ends, trace = brought(ranks, function(answer))
         where = f"on {ranks} ranks,"
-        check_counts(where, ends)
+        check_counts(where, ends, *BROUGHT[ranks])
         only_messages(trace, answer)
-        check_traffic(where, trace)
+        check_traffic(where, trace, BROUGHT[ranks][0])
     return "every update is in w, whoever came when: nobody wrote over what another had written."
 
 
@@ -318,56 +331,63 @@ def brought(ranks, answer):
 
 
 def counted(comm, answer):
-    """This rank's w [ranks] after the answer; the gradients of rank r are 1 at place r, so that
-    place counts them.  Rank 1 comes when the last rank has gone."""
+    """This rank's w [ranks] after the answer; the gradients of rank r are 1, 2, 4, ... at place r,
+    so that place tells which of them came.  Rank 1 comes when the last rank has gone."""
+    steps, rate = BROUGHT[comm.size]
     w = torch.full((comm.size,), START, dtype=torch.float64)
-    gradient = torch.zeros_like(w)
-    gradient[comm.rank] = 1.0
-    gradients, word, last = [gradient.clone() for _ in range(STEPS)], torch.zeros(1), comm.size - 1
+    one = torch.zeros_like(w)
+    one[comm.rank] = 1.0
+    gradients, word, last = [2**t * one for t in range(steps)], torch.zeros(1), comm.size - 1
     if comm.rank == 1 < last:
         comm.recv(word, last, LATER)
-    answer(comm, w, gradients, RATE)
+    answer(comm, w, gradients, rate)
     if comm.rank == last > 1:
         comm.send(word, 1, LATER)
     return w
 
 
-def check_counts(where, ends):
-    """Refuse a w on rank 0 that has not each client's `STEPS` updates, and clients whose last w
-    lacks their own."""
-    done = ((START - ends[0]) / RATE).tolist()
-    for client, count in enumerate(done[1:], 1):
-        check_count(where, client, count)
-    if done[0]:
+def check_counts(where, ends, steps, rate):
+    """Refuse a w on rank 0 that has not each client's updates, and clients whose last w lacks
+    their own."""
+    moved = ((START - ends[0]) / rate).tolist()
+    for client, sizes in enumerate(moved[1:], 1):
+        check_count(where, client, sizes, steps, rate)
+    if moved[0]:
         raise Wrong(f"{where} rank 0 only serves, but its own gradients are in w.")
     for client, w in enumerate(ends[1:], 1):
-        missing = STEPS - (START - w[client].item()) / RATE
-        if abs(missing) > 1e-9:
+        if abs((START - w[client].item()) / rate - (2**steps - 1)) > 1e-9:
             raise Wrong(f"{where} client {client} ends without its own last update, or with more.")
 
 
-def check_count(where, client, count):
-    """Refuse a `count` of a client's updates that is not all of them, each once."""
-    updates = f"of the {STEPS} updates of client {client}"
-    if math.isclose(count * RATE, STEPS):
+def check_count(where, client, moved, steps, rate):
+    """Refuse updates of a client, of sizes 1, 2, 4, ..., that add up to `moved` and not to all of
+    them, each once."""
+    updates, whole = f"of the {steps} updates of client {client}", 2**steps - 1
+    if math.isclose(moved * rate, whole):
         raise Wrong(f"{where} w moved by the gradients, not by rate times the gradients.")
-    if count < 0:
+    if moved < 0:
         rule = "subtract rate · gradient from it, and add nothing"
         raise Wrong(f"{where} w moved against the gradients of client {client}: {rule}.")
-    if abs(count - round(count)) > 1e-9:
-        raise Wrong(f"{where} {updates} w holds {count:.4g}: each is to move it by its rate.")
-    if count < STEPS:
-        raise Wrong(f"{where} {STEPS - round(count)} {updates} are missing from w on rank 0.")
-    if count > STEPS:
-        raise Wrong(f"{where} {updates} w on rank 0 holds {round(count)}: some twice.")
+    if abs(moved - round(moved)) > 1e-9:
+        raise Wrong(f"{where} {updates} w holds parts: each is to move it by rate · gradient.")
+    if math.isclose(moved, steps):
+        raise Wrong(f"{where} client {client} brings its first gradient again and again.")
+    if moved < whole:
+        missing = (whole - round(moved)).bit_count()
+        raise Wrong(f"{where} {missing} {updates} are missing from w on rank 0.")
+    if moved > whole:
+        much = f"it has moved by {moved:g} times the rate, not by {whole}"
+        raise Wrong(f"{where} {updates} w on rank 0 holds some twice: {much}.")
 
 
-def check_traffic(where, trace):
-    """Refuse clients that send more than one message a step."""
+def check_traffic(where, trace, steps):
+    """Refuse more than one message a step from each client and one to it."""
     sent = Counter(message.src for message in trace.messages if message.tag != LATER)
     for rank in range(1, trace.ranks):
-        if sent[rank] != STEPS:
-            raise Wrong(f"{where} client {rank} sent {sent[rank]} messages in {STEPS} steps.")
+        if sent[rank] != steps:
+            raise Wrong(f"{where} client {rank} sent {sent[rank]} messages in {steps} steps.")
+    if sent[0] != steps * (trace.ranks - 1):
+        raise Wrong(f"{where} rank 0 sent {sent[0]} messages where {steps} for each client do.")
 
 
 EXERCISES = [
@@ -381,7 +401,7 @@ EXERCISES = [
             "where would the k-th bound be if an element could be cut? Round that.",
             "elements * k // servers, for k from 0 to servers.",
         ),
-        shard_plan,
+        shard_bounds,
     ),
     Exercise(
         "staleness_histogram",

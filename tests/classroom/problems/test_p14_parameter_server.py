@@ -473,6 +473,27 @@ def asks_first(comm, w, gradients, rate):
         comm.send(w, 0)
 
 
+def brings_the_first_again_and_again(comm, w, gradients, rate):
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=rate))
+    for _ in gradients if comm.rank else ():
+        comm.send(gradients[0], 0)
+        comm.recv(w, 0)
+
+
+def answers_twice(comm, w, gradients, rate):
+    def answer(comm, w, client):
+        comm.send(w, client)
+        comm.send(w, client)
+
+    if comm.rank == 0:
+        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=rate), answer)
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
+        comm.recv(w, 0)
+        comm.recv(w, 0)
+
+
 def from_all_at_once(comm, w, gradients, rate):
     total = sum(gradients) * (comm.rank > 0)
     all_reduce(comm, total)
@@ -560,8 +581,8 @@ GALLERIES = [
             "the gradient goes to the others in parts, to each only": whole_gradients,
             "that is all weights there and back, as with a server": there_and_back,
             "right in all, but who has a larger shard sends more": all_alike,
-            "a list of 3 numbers is wanted, one for each rank, not 320.": in_all,
-            "[120, 104, 96] is right, not [0.0, 0.0, 0.0].": nothing_at_all,
+            "a list of 3 numbers is wanted, one for each rank, not 352.": in_all,
+            "[136, 112, 104] is right, not [0.0, 0.0, 0.0].": nothing_at_all,
         },
     ),
     Gallery(
@@ -569,16 +590,18 @@ GALLERIES = [
         bring_weights,
         [bring_gradients, brings_changes],
         {
-            "5 of the 5 updates of client 2 are missing from w": changes_the_copy_it_gave,
-            "of the 5 updates of client 1 w holds 2.5: each is to move": averages_weights,
+            "on 3 ranks, 4 of the 4 updates of client": changes_the_copy_it_gave,
+            "of the 5 updates of client 1 w holds parts: each is to": averages_weights,
             "w moved against the gradients of client 1: subtract rate · gradient": adds_weights,
-            "of the 5 updates of client 1 w on rank 0 holds 31: some": changes_from_the_start,
-            "of the 5 updates of client 1 w on rank 0 holds 10: some": both_sides_step,
+            "some twice: it has moved by 80 times the rate": changes_from_the_start,
+            "some twice: it has moved by 62 times the rate, not by 31.": both_sides_step,
             "w moved by the gradients, not by rate times": forgets_the_rate,
             "client 1 ends without its own last update": answers_first,
             "rank 0 only serves, but its own gradients are in w.": serves_and_trains,
             "on 2 ranks, client 1 sent 10 messages in 5 steps.": asks_first,
             "all_reduce does the work for you here": from_all_at_once,
+            "client 1 brings its first gradient again and again.": brings_the_first_again_and_again,
+            "on 2 ranks, rank 0 sent 10 messages where 5": answers_twice,
             "rank 0 is to take whoever comes, recv(..., ANY), not one after": in_turn,
         },
     ),
