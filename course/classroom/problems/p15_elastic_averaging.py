@@ -15,6 +15,7 @@ WEIGHTS, STEP_S, TAU, LINK = 200e6, 0.15, 10, 10e9  # LINK in bits a second
 PULL_STEPS = WEIGHTS * 4 * 8 / LINK / STEP_S  # steps that a transfer of all weights takes
 RATE, ALPHA = 0.1, 0.2
 LENGTH = 1000  # elements, where bytes are counted
+OTHER_RATE, OTHER_ALPHA = 0.3, 0.05  # with which no slip is looked for
 
 
 def check_steps_ahead(answer):
@@ -107,6 +108,7 @@ def check_stiffest_spring(answer):
         (0.01, 64),
         (2.5, 2),
         (2.0, 5),
+        (2.5, 16),
     ):
         right = stiffest_spring(rate_curvature, workers)
         grows = f"it settles below {right:.4g}, and grows above."
@@ -115,6 +117,24 @@ def check_stiffest_spring(answer):
             otherwise=f"at rate times curvature {rate_curvature:g} with {workers} workers {grows}",
         )  # fmt: skip
     return "many workers leave each a small alpha, so that beta stays below 2 p / (p + 1)."
+
+
+def steeper(x):
+    """The slope of another bowl, which is not at its bottom at 0."""
+    return 2 * x - 1
+
+
+def check_elsewhere(walk, answer, right, *how):
+    """Refuse an answer that goes by another slope, rate or shape than it is given: on two ranks it
+    must end where `right` ends, from two rows of three numbers each."""
+    starts = torch.arange(12.0, dtype=torch.float64).view(2, 2, 3) - 4
+    found, wanted = (
+        on_ranks(walk, 2, each, starts, steeper, *how)[0] for each in (function(answer), right)
+    )
+    for rank, pair in enumerate(zip(found, wanted)):
+        if not all(close(*each, 1e-9) for each in zip(*pair)):
+            raise Wrong(f"where x is [2, 3], the slope 2 x - 1 and the rate {OTHER_RATE:g}, rank "
+                        f"{rank} ends elsewhere: go by what the function is given.")  # fmt: skip
 
 
 def late_training(comm, x, slope, rate, tau, late, steps):
@@ -182,19 +202,21 @@ def check_late_training(answer):
         (5, 3, 4, [5.0, 1.0]),
     ):
         start = torch.tensor(starts, dtype=torch.float64)
-        each, trace = on_ranks(walked, len(starts), function(answer), start, tau, late, steps)
-        judge_walk(torch.stack(each), start, tau, late, steps)
+        how = start[:, None], torch.clone, RATE, tau, late, steps
+        each, trace = on_ranks(walked, len(starts), function(answer), *how)
+        judge_walk(torch.stack(each).flatten(), start, tau, late, steps)
         once = sum(cost.ring_all_reduce(len(starts), 1, 8).sent_bytes)
         if sum(trace.sent_bytes) > 2 * once * (steps // tau):
             raise Wrong(f"{steps} steps with tau {tau} have {steps // tau} means: more was sent.")
+    check_elsewhere(walked, answer, late_training, OTHER_RATE, 3, 2, 8)
     return "no step is lost and none counts twice: the workers' mean is where it would be anyway."
 
 
-def walked(comm, answer, starts, tau, late, steps):
-    """Where this rank is after the answer's steps on the bowl."""
-    x = starts[comm.rank].clone()[None]
-    answer(comm, x, torch.clone, RATE, tau, late, steps)
-    return x[0]
+def walked(comm, answer, starts, *how):
+    """Where this rank is [1, ...] after the answer's steps."""
+    x = starts[comm.rank].clone()
+    answer(comm, x, *how)
+    return x[None]
 
 
 def judge_walk(found, start, tau, late, steps):
@@ -239,7 +261,8 @@ def check_elastic_step(answer):
         judge_step(answer, x, torch.tensor([c], dtype=torch.float64), gradients)
     chance = torch.Generator().manual_seed(14)
     x, gradients = torch.randn(2, 4, LENGTH, generator=chance, dtype=torch.float64)
-    trace = judge_step(answer, x, torch.ones(LENGTH, dtype=torch.float64), gradients)
+    ones = torch.ones(LENGTH, dtype=torch.float64)
+    trace = judge_step(answer, x, ones, gradients, OTHER_RATE, OTHER_ALPHA)
     least = sum(cost.ring_all_reduce(4, LENGTH, 8).sent_bytes)
     sent = sum(trace.sent_bytes)
     if sent > 1.1 * least:
@@ -248,25 +271,30 @@ def check_elastic_step(answer):
     return "forces by the old places, one all-reduce, and the same centre on all ranks."
 
 
-def judge_step(answer, x, c, gradients):
+def judge_step(answer, x, c, gradients, rate=RATE, alpha=ALPHA):
     """Refuse an answer whose step from `x` [ranks, ...] and `c` is another; returns the trace."""
-    outcomes, trace = on_ranks(moved, len(x), function(answer), x, c, gradients)
-    force = ALPHA * (x - c)
-    right_x, right_c = x - RATE * gradients - force, c + force.sum(dim=0)
+    how = x, c, gradients, rate, alpha
+    outcomes, trace = on_ranks(moved, len(x), function(answer), *how)
+    force = alpha * (x - c)
+    right_x, right_c = x - rate * gradients - force, c + force.sum(dim=0)
     for rank, (own, centre, returned) in enumerate(outcomes):
         check_filled(own, returned, right_x[rank])
         if not close(own, right_x[rank], 1e-9):
-            slips = instead_of_x(x[rank], c, RATE * gradients[rank], right_c)
+            slips = instead_of_x(x[rank], c, rate * gradients[rank], right_c, rate, alpha)
             told(len(x), rank, "x", own, right_x[rank], slips)
         if not close(centre, right_c, 1e-9):
-            told(len(x), rank, "c", centre, right_c, instead_of_c(x, c, RATE * gradients, rank))
+            slips = instead_of_c(x, c, rate * gradients, rank, alpha)
+            told(len(x), rank, "c", centre, right_c, slips)
+        if not torch.equal(centre, outcomes[0][1]):
+            raise Wrong(f"on {len(x)} ranks, c of rank {rank} differs from that of rank 0 in the "
+                        "last bits: all need the result of one addition.")  # fmt: skip
     return trace
 
 
-def moved(comm, answer, x, c, gradients):
+def moved(comm, answer, x, c, gradients, rate, alpha):
     """This rank's x and centre after the answer, and what the answer returned."""
     own, centre = x[comm.rank].clone(), c.clone()
-    returned = answer(comm, own, centre, gradients[comm.rank].clone(), RATE, ALPHA)
+    returned = answer(comm, own, centre, gradients[comm.rank].clone(), rate, alpha)
     return own, centre, returned
 
 
@@ -279,35 +307,35 @@ def told(ranks, rank, name, found, right, slips):
     raise Wrong(f"on {ranks} ranks, {name} of rank {rank} is {one:.6g}, not {other:.6g}.")
 
 
-def instead_of_x(x, c, step, after) -> dict:
+def instead_of_x(x, c, step, after, rate, alpha) -> dict:
     """What x may hold and should not, in words, and its value."""
     return {
         "has not moved: change it in place, as x -= ... does.": x,
-        "is pushed away from the centre: the force has the wrong sign.": x - step + ALPHA * (x - c),
+        "is pushed away from the centre: the force has the wrong sign.": x - step + alpha * (x - c),
         "feels no spring.": x - step,
-        "feels the spring alone: where is the gradient?": x - ALPHA * (x - c),
+        "feels the spring alone: where is the gradient?": x - alpha * (x - c),
         "is pulled with the force at the new x: take it before the step.": (x - step)
-        - ALPHA * (x - step - c),
+        - alpha * (x - step - c),
         "is pulled to the new centre: take the force before c moves.": x - step
-        - ALPHA * (x - after),
+        - alpha * (x - after),
         "is pulled with the sum of all forces: each worker has its own.": x - step - (after - c),
-        "walks uphill: the gradient is subtracted.": x + step - ALPHA * (x - c),
-        "is pulled with alpha times the rate.": x - step - RATE * ALPHA * (x - c),
+        "walks uphill: the gradient is subtracted.": x + step - alpha * (x - c),
+        "is pulled with alpha times the rate.": x - step - rate * alpha * (x - c),
     }  # fmt: skip
 
 
-def instead_of_c(x, c, step, rank) -> dict:
+def instead_of_c(x, c, step, rank, alpha) -> dict:
     """What c of `rank` may hold and should not, in words, and its value."""
-    force = ALPHA * (x - c)
+    force = alpha * (x - c)
     return {
         "has not moved: the spring pulls at both ends.": c,
         "feels its own worker's pull alone: the sum of all is wanted.": c + force[rank],
         "moves by the mean of the pulls: their sum is wanted.": c + force.mean(dim=0),
         "moves away from the workers: the force has the wrong sign.": c - force.sum(dim=0),
         "is pulled by the new places: take the forces before the step.": c
-        + ALPHA * (x - step - c).sum(dim=0),
+        + alpha * (x - step - c).sum(dim=0),
         "is pulled by places after step and spring: take the forces first.": c
-        + ALPHA * (x - step - force - c).sum(dim=0),
+        + alpha * (x - step - force - c).sum(dim=0),
         "has become the mean of the workers: it moves by alpha only.": x.mean(dim=0),
     }  # fmt: skip
 
@@ -391,20 +419,22 @@ def check_elastic_training(answer):
         (2, 4, [5.0]),
     ):
         start = torch.tensor(starts, dtype=torch.float64)
-        outcomes, trace = on_ranks(trained, len(starts), function(answer), start, tau, steps)
+        how = start[:, None], torch.clone, RATE, ALPHA, tau, steps
+        outcomes, trace = on_ranks(trained, len(starts), function(answer), *how)
         check_ends(torch.tensor(outcomes, dtype=torch.float64), start, tau, steps)
         meetings = -(-steps // tau)
         most = meetings * sum(cost.ring_all_reduce(len(starts), 1, 8).sent_bytes)
         if sum(trace.sent_bytes) > 2 * most:  # other ways to sum a single number send somewhat more
             raise Wrong(f"{steps} steps with tau {tau} have {meetings} meetings: more was sent.")
+    check_elsewhere(trained, answer, elastic_training, OTHER_RATE, OTHER_ALPHA, 2, 5)
     return "0.7, 2.1 and 0.8; then 0.65, 1.63 and 1.04: the published order, on real ranks."
 
 
-def trained(comm, answer, starts, tau, steps):
-    """x and centre of this rank after the answer's steps on the bowl."""
-    x, c = starts[comm.rank].clone()[None], torch.zeros(1, dtype=torch.float64)
-    answer(comm, x, c, torch.clone, RATE, ALPHA, tau, steps)
-    return x.item(), c.item()
+def trained(comm, answer, starts, *how):
+    """x and centre of this rank after the answer's steps, from a centre at 0."""
+    x, c = starts[comm.rank].clone(), torch.zeros_like(starts[comm.rank])
+    answer(comm, x, c, *how)
+    return x, c
 
 
 def check_ends(found, x, tau, steps):

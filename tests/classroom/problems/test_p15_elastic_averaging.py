@@ -536,6 +536,31 @@ def late_with_many_means(comm, x, slope, rate, tau, late, steps):
         all_reduce(comm, x.clone(), "mean")
 
 
+def late_on_a_bowl_of_its_own(comm, x, slope, rate, tau, late, steps):
+    p15.late_training(comm, x, torch.clone, rate, tau, late, steps)
+
+
+def elastic_at_a_rate_of_its_own(comm, x, c, slope, rate, alpha, tau, steps):
+    p15.elastic_training(comm, x, c, slope, 0.1, alpha, tau, steps)
+
+
+def step_with_an_alpha_of_its_own(comm, x, c, gradient, rate, alpha):
+    p15.elastic_step(comm, x, c, gradient, rate, 0.2)
+
+
+def adds_in_its_own_order(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    everyones = [torch.empty_like(force) for _ in range(comm.size)]
+    all_gather(comm, everyones, force)
+    for rank in range(comm.size):
+        c += everyones[(comm.rank + rank) % comm.size]
+
+
+def bound_as_text(rate_curvature, workers):
+    return "near 0.4"
+
+
 GALLERIES = [
     Gallery(
         "steps_ahead",
@@ -570,6 +595,7 @@ GALLERIES = [
             "a scan in steps of 0.01 finds two digits": bound_by_scanning,
             "near it, but a scan in steps of 0.01": bound_by_scanning_on,
             "a bound has shape [], not [2].": bound_as_two_numbers,
+            "a bound is made of numbers, and 'near 0.4' is not.": bound_as_text,
             "nothing came back: does the function end in return?": bound_that_is_kept,
         },
     ),
@@ -590,6 +616,7 @@ GALLERIES = [
             "x has not moved: change it in place": late_by_another_name,
             "it should be": late_at_twice_the_rate,
             "have 4 means: more was sent.": late_with_many_means,
+            "rank 0 ends elsewhere: go by what the function is given.": late_on_a_bowl_of_its_own,
             "a rank waits for one that has finished (on 4 ranks)": late_on_rank_0_alone,
         },
     ),
@@ -617,6 +644,8 @@ GALLERIES = [
             "2 times as many as one all-reduce of x.": sends_all_to_all,
             "x of rank 0 is pulled with the sum of all forces": pulls_x_by_the_sum,
             "on 2 ranks, x of rank 0 is 1.15, not 1.1.": halves_the_pull,
+            "on 4 ranks, x of rank 0 is": step_with_an_alpha_of_its_own,
+            "c of rank 2 differs from that of rank 0 in the last bits": adds_in_its_own_order,
             "a rank waits for one that has finished (on 2 ranks)": only_rank_0_goes,
         },
     ),
@@ -637,6 +666,7 @@ GALLERIES = [
             "tau 1, step 1: the loop's step 0 has no meeting": meets_first_at_tau,
             "tau 3, step 7: they meet in every step": meets_in_every_step,
             "have 3 meetings: more was sent.": elastic_everywhere,
+            "ends elsewhere: go by what the function is": elastic_at_a_rate_of_its_own,
             "x and centre of rank 0 are 0.8 and 0.8, not 0.7 and 0.8.": half_on_x,
             "a rank waits for one that has finished (on 2 ranks)": waits_for_rank_0,
         },
