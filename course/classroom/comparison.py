@@ -9,8 +9,6 @@ import torch
 from course.classroom.answers import function
 from course.classroom.problems import Wrong
 
-ROUNDING = 1e-14
-
 
 def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer", tolerance=1e-6):
     """Raise Wrong unless `answer(*case)` gives what `right(*case)` gives, for each of `cases`.
@@ -58,7 +56,7 @@ def close(a, b, tolerance=1e-6) -> bool:
     """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`, or
     to the rounding of a zero."""
     a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
-    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm() + ROUNDING)
+    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm() + 1e-14)
 
 
 def largest_difference(pairs) -> float:

@@ -25,12 +25,9 @@ def calls_beside(trace, rank, what, start=0.0, end=math.inf, unit_s=1.0) -> list
     """The calls that `rank` of a run did beside its own work between the seconds `start` and `end`,
     each with its number; times in units of `unit_s`, counted from `start`."""
     calls = [e for e in trace.events if e.rank == rank and e.peer < 0 and e.background]
-    spans = [
-        ((call.start - start) / unit_s, (call.end - start) / unit_s)
-        for call in calls
-        if start <= call.start and call.end <= end
-    ]
-    return [Piece(what, *span, str(number)) for number, span in enumerate(sorted(spans), 1)]
+    inside = sorted((e.start, e.end) for e in calls if start <= e.start and e.end <= end)
+    spans = [[(moment - start) / unit_s for moment in span] for span in inside]
+    return [Piece(what, *span, str(number)) for number, span in enumerate(spans, 1)]
 
 
 def lanes(rows, title, x, axes=None, *, alike=True):
