@@ -18,10 +18,11 @@ from course.parallel.data.data_parallel import DataParallel
 BACKWARD_MS, BUCKETS, SLOW_MS, FAST_MS = 60, 4, 25, 12.5  # of a bucket's all-reduce: two networks
 SHAPES = ((5, 2), (8,), (1,), (30, 4), (5, 5), (2,))  # 10, 8, 1, 120, 25 and 2 numbers
 FROZEN, LIMIT = 1, 26 * 8  # has no gradient; bytes of a bucket
-PARTS, PART_ROWS = {1: 3, 2: 2, 3: 4}, 4  # of a rank's batch, by ranks; rows of a part
-ROWS = ((3, 3), (3, 1, 2), (2, 0, 1), (4,))
-SINGLE = 1e-6  # of a share that may have been reckoned in 4 bytes
+PARTS, PART_ROWS = {1: 3, 2: 2, 3: 4}, 4  # of a rank's batch, on so many ranks
+ROWS = ((3, 3), (4, 1, 2), (2, 0, 2), (4,))
 KNOWN = ((6, 1, 2), (3, 3), (5, 0, 2), (2,))  # labels of each rank; all ranks have the same rows
+TURNS = {"": 1.0, ", in the second step": -3.0}  # what a step's gradients are multiplied by
+COUNTED = 1e-6  # where an answer may count in float32
 SLACK_BYTES = 64  # a rank may send this much beside, to agree on a number
 
 
@@ -90,9 +91,13 @@ def joined(tensors) -> torch.Tensor:
     return torch.cat([torch.zeros(0) if t is None else t.detach().flatten() for t in tensors])
 
 
-def check_gradients(where, found, right, guesses, rtol=1e-9):
+def check_gradients(where, found, right, guesses, tolerance=1e-9):
     """Refuse gradients `found` [rank][numbers] unlike `right`; `guesses` {words: [rank][numbers]}
     say what they may be instead."""
+
+    def near(numbers, others):
+        return torch.allclose(numbers, others, rtol=tolerance, atol=1e-12)
+
     for rank, mine in enumerate(found):
         if len(mine) != len(right):
             more = len(mine) > len(right)
@@ -105,8 +110,8 @@ def check_gradients(where, found, right, guesses, rtol=1e-9):
             )
             raise Wrong(f"{where}, rank {rank} has {len(mine)} numbers in its gradients, not "
                         f"{len(right)}: {which}.")  # fmt: skip
-        if not torch.allclose(mine, right, rtol=rtol, atol=1e-12):
-            words = (w for w, by in guesses.items() if torch.allclose(mine, by[rank], rtol=rtol))
+        if not near(mine, right):
+            words = (w for w, by in guesses.items() if near(mine, by[rank]))
             numbers = "numbers that are not finite" if not mine.isfinite().all() else "another mix"
             raise Wrong(f"{where}, rank {rank} holds {next(words, numbers)}.")
         if not torch.equal(mine, found[0]):
@@ -158,28 +163,33 @@ def check_average_behind_backward(answer):
         found, begun = zip(*outcomes)
         if isinstance(found[0], str):
             raise Wrong(f"what it returns must be a function that waits, not {found[0]:.40}.")
-        tensors = [[p.grad for p in leaves(rank, frozen=FROZEN)] for rank in range(ranks)]
-        own, backwards = ([joined(mine[::way]) for mine in tensors] for way in (1, -1))
-        right, total = sum(own) / ranks, sum(own)
-        guesses = {"its own gradients": own, "the sum": [total] * ranks}
-        guesses["the right numbers in the wrong places"] = [sum(backwards) / ranks] * ranks
-        for turn, words in enumerate(("", ", in the second step"), start=1):
-            those = {name: [turn * mine for mine in by] for name, by in guesses.items()}
-            those["the gradients of the first step"] = [right] * ranks
-            check_gradients(where + words, [each[turn - 1] for each in found], turn * right, those)
+        check_turns(where, found)
         check_buckets(where, trace, limit)
         check_begun(where, begun[0], limit)
     return "each bucket leaves as soon as backward has filled it, the last gradients first."
 
 
+def check_turns(where, found):
+    """Refuse gradients `found` [rank][step] that are not the means of those of their own step."""
+    ranks = len(found)
+    tensors = [[p.grad for p in leaves(rank, frozen=FROZEN)] for rank in range(ranks)]
+    own, backwards = ([joined(mine[::way]) for mine in tensors] for way in (1, -1))
+    right, total = sum(own) / ranks, sum(own)
+    guesses = {"its own gradients": own, "the sum": [total] * ranks}
+    guesses["the right numbers in the wrong places"] = [sum(backwards) / ranks] * ranks
+    for turn, (words, factor) in enumerate(TURNS.items()):
+        slips = {slip: [factor * each for each in by] for slip, by in guesses.items()}
+        slips["the means of the first step"] = [right] * ranks
+        check_gradients(where + words, [each[turn] for each in found], factor * right, slips)
+
+
 def behind_backward(comm, answer, limit):
-    """The gradients after each of two steps, those of the second twice as large; how many were
-    there when each all-reduce began."""
+    """The gradients after each of two steps; how many were there when each all-reduce began."""
     parameters, arrived, begun = leaves(comm.rank, frozen=FROZEN), [], []
-    trained = [p for p in parameters if p.grad is not None]
+    trained = [p for p in parameters if p.requires_grad]
     wanted = [p.grad for p in trained]
     for parameter in trained:
-        parameter.grad = None
+        parameter.grad = None  # there is none before the first step
         parameter.register_post_accumulate_grad_hook(arrived.append)
     submit = comm.submit
 
@@ -189,11 +199,11 @@ def behind_backward(comm, answer, limit):
 
     comm.submit = watched_submit
     finish, found = answer(comm, parameters, limit), []
-    for turn in (1, 2):
+    for factor in TURNS.values():
         for parameter in trained:
             parameter.grad = None
         arrived.clear()
-        one_after_another(trained, [turn * gradient for gradient in wanted]).backward()
+        one_after_another(trained, [factor * gradient for gradient in wanted]).backward()
         if not callable(finish):
             return repr(finish), begun
         finish()
@@ -246,6 +256,9 @@ def check_buckets(where, trace, limit):
     right = sizes_of(buckets)
     if sizes == 2 * right:
         return
+    if not sizes:
+        raise Wrong(f"{where}, no all-reduce is called at all: has every parameter with "
+                    "requires_grad a hook, though it has no gradient yet?")  # fmt: skip
     full = sum(each.nbytes for each in buckets[-1]) >= limit
     slips = {
         "every gradient is sent alone": [g.numel() for g in trained],
@@ -315,7 +328,7 @@ def a_net():
 
 
 def parts_of(rank, ranks) -> list:
-    """PARTS pairs of rows [PART_ROWS, 6] and targets [PART_ROWS, 3], of one rank."""
+    """Pairs of rows [PART_ROWS, 6] and targets [PART_ROWS, 3], of one rank of so many."""
     generator = torch.Generator().manual_seed(rank)
     rows = torch.rand(PARTS[ranks], PART_ROWS, 9, generator=generator, dtype=torch.float64) + rank
     return [(part[:, :6], part[:, 6:]) for part in rows]
@@ -371,7 +384,7 @@ def mean_of_parts(pairs) -> torch.Tensor:
 
 
 def check_accumulate(answer):
-    for ranks in (1, 2, 3):
+    for ranks in PARTS:
         where = f"on {ranks} rank{'s' * (ranks > 1)} with {PARTS[ranks]} parts each"
         parts = [parts_of(rank, ranks) for rank in range(ranks)]
         (found, sent, held), (_, enough, _) = (
@@ -387,8 +400,7 @@ def check_accumulate(answer):
         if max(held) > PART_ROWS:
             raise Wrong(f"{where}, {max(held)} rows are in memory at a time, not {PART_ROWS}: the "
                         "backward of a part comes before the next one's forward.")  # fmt: skip
-    rows = f"{max(held)} of {PARTS[ranks] * PART_ROWS} rows"
-    return f"at most {rows} in memory at a time, and the messages of one backward."
+    return f"at most {max(held)} rows in memory at a time, and the messages of one backward."
 
 
 def mixes_of(parts) -> dict:
@@ -397,13 +409,13 @@ def mixes_of(parts) -> dict:
         mean_of_parts(pairs)
         for pairs in (sum(parts, []), [mine[0] for mine in parts], [mine[-1] for mine in parts])
     )
-    count = len(parts[0])
+    count, before = len(parts[0]), PARTS[1]
     rest = last * (count - 1) / count
     return {
         f"{count} times the gradient: each part is {count} times too heavy": mean * count,
         f"parts of unlike weight: only the last is divided by {count}": mean * count - rest,
         f"parts of unlike weight: all but the last are divided by {count}": mean + rest,
-        f"the mean of {PARTS[1]} parts, as on one rank": mean * count / PARTS[1],
+        f"each part divided by {before}, whatever their number": mean * count / before,
         "the gradient of the last parts alone": last,
         "the gradient of the first parts alone": first,
         "the gradient of the step before as well": mean + 1,
@@ -427,7 +439,8 @@ def check_average_by_rows(answer):
         guesses["the sum over rows, divided by its own rows"] = [
             right * sum(rows) / max(1, count) for count in rows
         ]
-        check_gradients(where, outcomes, right, {"its own gradients": own, **guesses}, rtol=SINGLE)
+        guesses = {"its own gradients": own, **guesses}
+        check_gradients(where, outcomes, right, guesses, COUNTED)
         check_bytes(where, trace, len(right))
     return "every row counts the same, on whichever rank it is; no rows count nothing."
 
@@ -450,7 +463,7 @@ def average_by_rows(comm, parameters, rows):
         all_reduce(comm, parameter.grad)
 
 
-def gradient_of_the_known(comm, net, x, y):
+def mean_of_known_means(comm, net, x, y):
     """Leave in net the gradient of the mean loss over all labelled rows."""
     net.zero_grad()
     known = y >= 0
@@ -459,7 +472,7 @@ def gradient_of_the_known(comm, net, x, y):
         all_reduce(comm, parameter.grad, "mean")
 
 
-def gradient_of_all_that_is_known(comm, net, x, y):
+def gradient_of_the_known(comm, net, x, y):
     """Leave in net the gradient of the mean loss over all labelled rows; -1 is no label.
 
     The rows are dealt evenly, and the labels are not: only their sum over ranks may divide.
@@ -494,7 +507,7 @@ def check_gradient_of_the_known(answer):
         where = f"with {known} labels" if ranks > 1 else f"on one rank with {known[0]} labels"
         outcomes, trace = on_ranks(labelled, ranks, function(answer), known)
         right, guesses = by_labels(known)
-        check_gradients(where, outcomes, right, guesses, rtol=SINGLE)
+        check_gradients(where, outcomes, right, guesses, COUNTED)
         check_bytes(where, trace, len(right))
     return "every label counts the same: by the number of labels on all ranks, not of ranks."
 
@@ -513,8 +526,9 @@ def by_labels(known) -> tuple:
         "the sum over labels, divided by all rows": total / len(y),
         "the sum over labels, divided by the ranks": total / ranks,
         "the right gradient divided by the ranks": right / ranks,
+        "the gradients of the step before as well": right + 1,
+        "the sum of the ranks' old gradients as well": right + ranks,
         "the mean over all rows, as if -1 were class 0": gradient_of_sum(x, y.clamp(0)) / len(y),
-        "the gradient of the step before as well": right + ranks,
     }
     guesses = {words: [value] * ranks for words, value in guesses.items()}
     return right, {"its own gradient": means, **guesses}
@@ -617,7 +631,7 @@ EXERCISES = [
             "of which number is cross_entropy's mean the mean, and of which should it be?",
             "reduction='sum' adds the losses up; divide by the labels of all ranks.",
         ),
-        gradient_of_all_that_is_known,
         gradient_of_the_known,
+        given=mean_of_known_means,
     ),
 ]

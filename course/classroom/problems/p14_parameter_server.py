@@ -18,14 +18,20 @@ CUTS = (
     (10, 2), (2410, 3), (7, 4), (9, 4), (2, 5), (61_000_000, 64),
     (1, 49), (4, 49), (7, 55),  # k * (elements / servers) is a little too small
 )  # fmt: skip
-BOWLS = ((0, 1.0), (1, 1.0), (3, 0.5), (7, 4.0), (2, 10.0), (15, 1.0), (0, 3.0), (5, 0.2))
-SHARDS = (((6, 3, 2), 8), ((603, 603, 602, 602), 8), ((5, 0, 1), 4), ((7,), 8))
-BROUGHT = {2: (5, 0.25), 3: (4, 0.125), 4: (3, 0.5)}  # by ranks: steps and rate
-START, LATER = 10.0, 7  # of w; the tag of a word between clients
+BOWLS = (
+    (0, 1.0), (1, 1.0), (3, 0.5), (7, 4.0), (2, 10.0), (15, 1.0),
+    (0, 0.2), (1, 6.0), (4, 0.3), (9, 40.0), (24, 0.7),
+)  # fmt: skip
+SHARDS = (((6, 3, 2), 8), ((603, 603, 602, 602), 8), ((5, 0, 1, 2), 4), ((1, 7), 2), ((7,), 8))
+STEPS, RATES = {2: 5, 3: 4, 4: 3}, {2: 0.25, 3: 0.375, 4: 0.625}  # on so many ranks
+START, LATER = 10.0, 7  # the second is the tag of a word between clients
 
 
 def shard_bounds(elements, servers):
-    """Where each server's part begins, and the end of the last one."""
+    """A list of servers + 1 numbers: server k keeps those from the k-th to before the next.
+
+    Its place in proportion, rounded down, is even to one element.
+    """
     return [elements * k // servers for k in range(servers + 1)]
 
 
@@ -58,11 +64,15 @@ def whole_numbers(where, got) -> list:
     """`got` as a list of whole numbers."""
     if not isinstance(got, list | tuple):
         raise Wrong(f"{where} a list of bounds is wanted, not {got!r:.40}.")
+    return [whole_number(where, each) for each in got]
+
+
+def whole_number(where, bound) -> int:
+    """`bound`, if it is a whole number."""
     try:
-        return [index(each) for each in got]
+        return index(bound)
     except TypeError:
-        strange = next(each for each in got if not hasattr(each, "__index__"))
-        raise Wrong(f"{where} a bound is a whole number, not {strange!r:.20}.") from None
+        raise Wrong(f"{where} a bound is a whole number, not {bound!r:.20}.") from None
 
 
 def staleness_histogram(log):
@@ -81,24 +91,28 @@ def staleness_histogram(log):
 
 
 def logs():
-    """Logs with their ages: of the table by hand, of two pushes after a pull, of a late comer."""
+    """Logs: of the table by hand, of clients that keep no order, and of many by chance."""
     by_hand = [("pull", 1), ("pull", 2), ("push", 1), ("pull", 1), ("push", 2), ("push", 1)]
     twice = [("pull", 1), ("pull", 2), ("push", 2), ("push", 1), ("push", 1)]
     late = [("pull", 1), ("pull", 2), *[("push", 2), ("pull", 2)] * 4, ("push", 1), ("push", 2)]
+    again = [("pull", 1), ("pull", 2), ("push", 2), ("pull", 1), ("push", 1), ("push", 2)]
+    draw = random.Random(14)
     return {
         "the log of the table by hand": by_hand,
         "a client that pushes twice after a pull": twice,
         "a client that is four times slower": late,
+        "a client that pulls twice before it pushes": again,
         "a log without any push": [("pull", 1), ("pull", 2)],
-    } | {f"log number {seed} of many clients": drawn_log(seed) for seed in range(1, 6)}
+        "an empty log": [],
+        **{f"{n} clients in {5 * n} lines": log_by_chance(draw, n) for n in range(2, 12)},
+    }
 
 
-def drawn_log(seed) -> list:
-    """Thirty entries of clients who push when they have pulled, some more often than others."""
-    draw, log = random.Random(seed), [("pull", client) for client in (9, 4, 12)]
-    while len(log) < 30:
-        log.append((draw.choice(("pull", "push", "push")), draw.choice((9, 9, 9, 4, 12))))
-    return log
+def log_by_chance(draw, clients):
+    """A log of as many clients, with any numbers: all pull, then each does whatever comes first."""
+    numbers = draw.sample(range(100), clients)
+    words = [(draw.choice(["pull", "push"]), draw.choice(numbers)) for _ in range(4 * clients)]
+    return [*(("pull", each) for each in numbers), *words]
 
 
 def check_staleness_histogram(answer):
@@ -114,20 +128,20 @@ def check_histogram(where, got, log, right):
         got = got.tolist()
     if not isinstance(got, list | tuple):
         raise Wrong(f"{where} a list is wanted, its place k for the age k, not {got!r:.40}.")
-    got = list(got)
-    if got == right:
+    counts = [number(each) for each in got]
+    if counts == right:
         return
-    if got == [0, *right]:
+    if counts == [0, *right]:
         raise Wrong(f"{where} all are one too old: a push does not come before itself.")
-    if got == [count for count in right if count]:
+    if counts == [count for count in right if count]:
         raise Wrong(f"{where} an age that nobody had takes a place in the list too, with 0 in it.")
-    if got == [2, 1] and right == [1, 1, 1]:
+    if counts == [2, 1] and right == [1, 1, 1]:
         raise Wrong(f"{where} it has the weights of its pull; its push does not make them younger.")
-    if got == [1, 2] and right == [1, 1, 1]:
+    if counts == [1, 2] and right == [1, 1, 1]:
         raise Wrong(f"{where} its own first push makes a version, too, so its second one is older.")
     pushes = sum(what == "push" for what, _ in log)
-    if sum(got) != pushes:
-        raise Wrong(f"{where} {pushes} pushes, but the list counts {sum(got)}: {got}.")
+    if sum(counts) != pushes:
+        raise Wrong(f"{where} {pushes} pushes, but the list counts {sum(counts):g}: {got}.")
     raise Wrong(f"{where} {right} is right, not {got}.")
 
 
@@ -161,7 +175,7 @@ def check_allowed(clocks, s, got):
         )
     if not isinstance(got, list | tuple):
         raise Wrong(f"{where} a list of clients is wanted, not {got!r:.40}.")
-    strangers = [each for each in got if isinstance(each, bool) or each not in clocks]
+    strangers = [each for each in got if isinstance(each, bool) or each not in list(clocks)]
     if strangers:
         raise Wrong(f"{where} {strangers[0]!r:.20} is not the number of a client.")
     slowest, allowed = min(clocks.values()), may_go_on(clocks, s)
@@ -240,20 +254,36 @@ def check_bytes_with_shards(answer):
 
 def check_bytes(where, got, sizes, itemsize):
     """Refuse bytes that are not right, and say what they count instead."""
-    p, elements, right = len(sizes), sum(sizes), bytes_with_shards(sizes, itemsize)
+    p, right = len(sizes), bytes_with_shards(sizes, itemsize)
     if not isinstance(got, list | tuple) or len(got) != p:
         raise Wrong(f"{where} a list of {p} numbers is wanted, one for each rank, not {got!r:.40}.")
     got = [number(each) for each in got]
     if got == right:
         return
+    for said, counted in other_bytes(sizes, itemsize).items():
+        if got == counted:
+            raise Wrong(f"{where} {said}")
+    if math.isclose(sum(got), sum(right)):
+        raise Wrong(f"{where} right in all, but who has a larger shard sends more: {right}.")
+    raise Wrong(f"{where} {right} is right, not {got}.")
+
+
+def other_bytes(sizes, itemsize) -> dict:
+    """{words: numbers} of likely mistakes in `bytes_with_shards`."""
+    p, elements, right = len(sizes), sum(sizes), bytes_with_shards(sizes, itemsize)
     pushes = [(elements - size) * itemsize for size in sizes]
     pulls = [(p - 1) * size * itemsize for size in sizes]
-    known = {
+    whole = (p - 1) * elements * itemsize
+    return {
         "those are elements: how many bytes has each?": [each / itemsize for each in right],
+        "those are bits: how many make a byte?": [each * 8 for each in right],
         "only the parts of gradients are counted: new weights are sent, too.": pushes,
         "only the new weights are counted: parts of gradients are sent, too.": pulls,
         "a rank sends nothing to itself: neither its gradient's own part nor its shard.": [
             (elements + p * size) * itemsize for size in sizes
+        ],
+        "its own part of the gradient, or its new shard, goes to the rank itself as well.": [
+            (elements + (p - 1) * size) * itemsize for size in sizes
         ],
         "everybody needs the new shard, and it goes to one rank only.": [
             push + size * itemsize for push, size in zip(pushes, sizes)
@@ -262,18 +292,12 @@ def check_bytes(where, got, sizes, itemsize):
             2 * elements * itemsize for _ in sizes
         ],
         "a rank sends its own shard to the others, not all weights.": [
-            push + (p - 1) * elements * itemsize for push in pushes
+            push + whole for push in pushes
         ],
         "the gradient goes to the others in parts, to each only its own.": [
-            pull + (p - 1) * elements * itemsize for pull in pulls
+            pull + whole for pull in pulls
         ],
     }
-    for said, counted in known.items():
-        if got == counted:
-            raise Wrong(f"{where} {said}")
-    if math.isclose(sum(got), sum(right)):
-        raise Wrong(f"{where} right in all, but who has a larger shard sends more: {right}.")
-    raise Wrong(f"{where} {right} is right, not {got}.")
 
 
 def bring_weights(comm, w, gradients, rate):
@@ -310,9 +334,9 @@ def check_bring_gradients(answer):
     for ranks in 2, 3, 4:
         ends, trace = brought(ranks, function(answer))
         where = f"on {ranks} ranks,"
-        check_counts(where, ends, *BROUGHT[ranks])
+        check_counts(where, ends, ranks)
         only_messages(trace, answer)
-        check_traffic(where, trace, BROUGHT[ranks][0])
+        check_traffic(where, trace)
     return "every update is in w, whoever came when: nobody wrote over what another had written."
 
 
@@ -331,70 +355,82 @@ def brought(ranks, answer):
 
 
 def counted(comm, answer):
-    """This rank's w [ranks] after the answer; the gradients of rank r are 1, 2, 4, ... at place r,
-    so that place tells which of them came.  Rank 1 comes when the last rank has gone."""
-    steps, rate = BROUGHT[comm.size]
-    w = torch.full((comm.size,), START, dtype=torch.float64)
-    one = torch.zeros_like(w)
-    one[comm.rank] = 1.0
-    gradients, word, last = [2**t * one for t in range(steps)], torch.zeros(1), comm.size - 1
+    """This rank's w [ranks * steps] after the answer; each gradient of each rank has a place of its
+    own, where it differs from 0.  Rank 1 comes when the last rank has gone."""
+    word, last, steps = torch.zeros(1), comm.size - 1, STEPS[comm.size]
+    w = torch.full((comm.size * steps,), START, dtype=torch.float64)
+    gradients = list(torch.diag(slopes(comm.size))[comm.rank * steps :][:steps])
     if comm.rank == 1 < last:
         comm.recv(word, last, LATER)
-    answer(comm, w, gradients, rate)
+    answer(comm, w, gradients, RATES[comm.size])
     if comm.rank == last > 1:
         comm.send(word, 1, LATER)
     return w
 
 
-def check_counts(where, ends, steps, rate):
+def slopes(ranks) -> torch.Tensor:
+    """What each gradient of each rank is at its place: [ranks * steps] unlike numbers."""
+    return 1 + torch.arange(ranks * STEPS[ranks], dtype=torch.float64) / 4
+
+
+def check_counts(where, ends, ranks):
     """Refuse a w on rank 0 that has not each client's updates, and clients whose last w lacks
     their own."""
-    moved = ((START - ends[0]) / rate).tolist()
-    for client, sizes in enumerate(moved[1:], 1):
-        check_count(where, client, sizes, steps, rate)
-    if moved[0]:
+    moved = (START - torch.stack(ends)) / slopes(ranks)
+    done, *clients = (moved / RATES[ranks]).unflatten(1, (ranks, STEPS[ranks]))
+    for client, counts in enumerate(done[1:].tolist(), 1):
+        check_count(where, client, sum(counts), ranks)
+        check_each(where, client, counts)
+    if done[0].any():
         raise Wrong(f"{where} rank 0 only serves, but its own gradients are in w.")
-    for client, w in enumerate(ends[1:], 1):
-        if abs((START - w[client].item()) / rate - (2**steps - 1)) > 1e-9:
+    for client, counts in enumerate(clients, 1):
+        if (counts[client] - 1).abs().max() > 1e-9:
             raise Wrong(f"{where} client {client} ends without its own last update, or with more.")
 
 
-def check_count(where, client, moved, steps, rate):
-    """Refuse updates of a client, of sizes 1, 2, 4, ..., that add up to `moved` and not to all of
-    them, each once."""
-    updates, whole = f"of the {steps} updates of client {client}", 2**steps - 1
-    if math.isclose(moved * rate, whole):
+def check_count(where, client, count, ranks):
+    """Refuse a `count` of a client's updates that is not that of its steps."""
+    steps = STEPS[ranks]
+    updates = f"of the {steps} updates of client {client}"
+    if math.isclose(count * RATES[ranks], steps):
         raise Wrong(f"{where} w moved by the gradients, not by rate times the gradients.")
-    if moved < 0:
+    if count < 0:
         rule = "subtract rate · gradient from it, and add nothing"
         raise Wrong(f"{where} w moved against the gradients of client {client}: {rule}.")
-    if abs(moved - round(moved)) > 1e-9:
-        raise Wrong(f"{where} {updates} w holds parts: each is to move it by rate · gradient.")
-    if math.isclose(moved, steps):
-        raise Wrong(f"{where} client {client} brings its first gradient again and again.")
-    if moved < whole:
-        missing = (whole - round(moved)).bit_count()
-        raise Wrong(f"{where} {missing} {updates} are missing from w on rank 0.")
-    if moved > whole:
-        much = f"it has moved by {moved:g} times the rate, not by {whole}"
-        raise Wrong(f"{where} {updates} w on rank 0 holds some twice: {much}.")
+    if abs(count - round(count)) > 1e-9:
+        raise Wrong(f"{where} {updates} w holds {count:.4g}: each is to move it by its rate.")
+    if round(count) < steps:
+        raise Wrong(f"{where} {steps - round(count)} {updates} are missing from w on rank 0.")
+    if round(count) > steps:
+        raise Wrong(f"{where} {updates} w on rank 0 holds {round(count)}: some twice.")
 
 
-def check_traffic(where, trace, steps):
-    """Refuse more than one message a step from each client and one to it."""
+def check_each(where, client, counts):
+    """Refuse updates of a client that are not in w once each, though they are as many."""
+    for step, count in enumerate(counts):
+        if abs(count - 1) > 1e-9:
+            times = f"w on rank 0 holds the gradient of its step {step} {count:.3g} times"
+            raise Wrong(f"{where} client {client} has another gradient in each step, but {times}.")
+
+
+def check_traffic(where, trace):
+    """Refuse clients that send more than one message a step, and more than one answer to it."""
     sent = Counter(message.src for message in trace.messages if message.tag != LATER)
+    steps = STEPS[trace.ranks]
     for rank in range(1, trace.ranks):
         if sent[rank] != steps:
             raise Wrong(f"{where} client {rank} sent {sent[rank]} messages in {steps} steps.")
-    if sent[0] != steps * (trace.ranks - 1):
-        raise Wrong(f"{where} rank 0 sent {sent[0]} messages where {steps} for each client do.")
+    pushes = steps * (trace.ranks - 1)
+    if sent[0] != pushes:
+        raise Wrong(f"{where} rank 0 sent {sent[0]} messages, and one for each of {pushes} pushes "
+                    "is enough.")  # fmt: skip
 
 
 EXERCISES = [
     Exercise(
         "shard_bounds",
-        "write shard_bounds(elements, servers): servers + 1 numbers, server k keeps the elements "
-        "from the k-th to before the next. Shards differ by one element at most.",
+        "write shard_bounds(elements, servers): a list of servers + 1 numbers, server k keeps the "
+        "elements from the k-th to before the next. Shards differ by one element at most.",
         check_shard_bounds,
         (
             "the first bound is 0 and the last one is elements.",

@@ -9,8 +9,8 @@ from course.classroom.problems.p12_data_parallel import (
     average_behind_backward,
     average_by_rows,
     average_gradients,
-    gradient_of_all_that_is_known,
     gradient_of_the_known,
+    mean_of_known_means,
 )
 from course.collectives import all_gather, all_reduce, broadcast, reduce
 from course.parallel.data.buckets import cut_into_buckets
@@ -311,19 +311,6 @@ def returns_nothing(comm, parameters, bucket_bytes):
     average_behind_backward(comm, parameters, bucket_bytes)
 
 
-def keeps_the_first_means(comm, parameters, bucket_bytes):
-    known, kept = [p for p in parameters if p.requires_grad], []
-    wait = average_behind_backward(comm, parameters, bucket_bytes)
-
-    def finish():
-        wait()
-        kept.extend(p.grad.clone() for p in known if len(kept) < len(known))
-        for p, gradient in zip(known, kept):
-            p.grad.copy_(gradient)
-
-    return finish
-
-
 def never_empties_the_bucket(comm, parameters, bucket_bytes):
     held = []
 
@@ -333,6 +320,24 @@ def never_empties_the_bucket(comm, parameters, bucket_bytes):
         return nbytes(bucket) >= bucket_bytes
 
     return sends(comm, parameters, full, mean_of(comm))
+
+
+def the_first_means_again(comm, parameters, bucket_bytes):
+    finish, kept = average_behind_backward(comm, parameters, bucket_bytes), []
+    known = [p for p in parameters if p.requires_grad]
+
+    def again():
+        finish()
+        kept.extend([] if kept else [p.grad.clone() for p in known])
+        for p, g in zip(known, kept):
+            p.grad.copy_(g)
+
+    return again
+
+
+def hooks_what_has_a_gradient(comm, parameters, bucket_bytes):
+    with_gradients = [p for p in parameters if p.grad is not None]
+    return average_behind_backward(comm, with_gradients, bucket_bytes)
 
 
 # Accumulation
@@ -448,17 +453,17 @@ def row_by_row(net, parts):
     accumulate(net, [(x[i : i + 1], y[i : i + 1]) for x, y in parts for i in range(len(x))])
 
 
-def divides_by_three(net, parts):
+def loses_the_gradient(net, parts):
+    accumulate(net, parts)
+    next(net.parameters()).grad = None
+
+
+def always_three_parts(net, parts):
     net.zero_grad()
     with net.no_sync():
         for part in parts[:-1]:
             loss_of(net, part, 3).backward()
     loss_of(net, parts[-1], 3).backward()
-
-
-def loses_the_gradient(net, parts):
-    accumulate(net, parts)
-    next(net.parameters()).grad = None
 
 
 def only_the_first_part(net, parts):
@@ -499,6 +504,14 @@ def rows_in_a_tensor_of_one(comm, parameters, rows):
         p.grad /= total
 
 
+def rows_as_shares_in_float32(comm, parameters, rows):
+    total = torch.tensor(float(rows))
+    all_reduce(comm, total)
+    for p in parameters:
+        p.grad = p.grad * (rows / total) if rows else torch.zeros_like(p)
+        all_reduce(comm, p.grad)
+
+
 def mean_of_the_means(comm, parameters, rows):
     average_gradients(comm, parameters)
 
@@ -535,6 +548,14 @@ def nothing_times_nan(comm, parameters, rows):
     all_reduce(comm, total)
     for p in parameters:
         p.grad *= rows / total.item()
+        all_reduce(comm, p.grad)
+
+
+def rounds_the_shares(comm, parameters, rows):
+    total = torch.tensor(float(rows))
+    all_reduce(comm, total)
+    for p in parameters:
+        p.grad = p.grad * round(rows / total.item(), 5) if rows else torch.zeros_like(p)
         all_reduce(comm, p.grad)
 
 
@@ -615,7 +636,7 @@ def divides_by_ranks(comm, net, x, y):
 
 
 def means_the_right_one(comm, net, x, y):
-    gradient_of_all_that_is_known(comm, net, x, y)
+    gradient_of_the_known(comm, net, x, y)
     for p in net.parameters():
         p.grad /= comm.size
 
@@ -627,33 +648,44 @@ def weighs_what_there_is(comm, net, x, y):
     nothing_times_nan(comm, list(net.parameters()), int(known.sum()))
 
 
+def weighs_by_shares_in_float32(comm, net, x, y):
+    net.zero_grad()
+    total = (y >= 0).sum().float()
+    all_reduce(comm, total)
+    loss = cross_entropy(net(x), y, ignore_index=-1, reduction="sum")
+    (loss * (1 / total)).backward()
+    for p in net.parameters():
+        all_reduce(comm, p.grad)
+
+
+def keeps_old_gradients(comm, net, x, y):
+    labels = (y >= 0).sum().double()
+    all_reduce(comm, labels, "mean")
+    (cross_entropy(net(x), y, ignore_index=-1, reduction="sum") / labels).backward()
+    average_gradients(comm, list(net.parameters()))
+
+
+def adds_old_gradients_up(comm, net, x, y):
+    labels = (y >= 0).sum().double()
+    all_reduce(comm, labels)
+    (cross_entropy(net(x), y, ignore_index=-1, reduction="sum") / labels).backward()
+    for p in net.parameters():
+        all_reduce(comm, p.grad)
+
+
 def leaves_without_labels(comm, net, x, y):
     if (y >= 0).any():
-        gradient_of_all_that_is_known(comm, net, x, y)
-
-
-def keeps_the_old_gradient_too(comm, net, x, y):
-    old = [p.grad.clone() for p in net.parameters()]
-    gradient_of_all_that_is_known(comm, net, x, y)
-    for p, before in zip(net.parameters(), old):
-        all_reduce(comm, before)
-        p.grad += before
-
-
-def counts_in_single_precision(comm, net, x, y):
-    gradient_of_all_that_is_known(comm, net, x, y)
-    for p in net.parameters():
-        p.grad = p.grad.float().double()
+        gradient_of_the_known(comm, net, x, y)
 
 
 def gathers_all_rows(comm, net, x, y):
+    net.zero_grad()
     everyones = (
         [torch.empty_like(x) for _ in range(comm.size)],
         [torch.empty_like(y) for _ in range(comm.size)],
     )
     all_gather(comm, everyones[0], x)
     all_gather(comm, everyones[1], y)
-    net.zero_grad()
     cross_entropy(net(torch.cat(everyones[0])), torch.cat(everyones[1]), ignore_index=-1).backward()
 
 
@@ -703,14 +735,21 @@ GALLERIES = [
     Gallery(
         "average_by_rows",
         rows_stub,
-        [rows_beside, rows_and_nan_to_num, rows_in_a_tensor_of_one, average_by_rows],
+        [
+            rows_beside,
+            rows_and_nan_to_num,
+            rows_in_a_tensor_of_one,
+            rows_as_shares_in_float32,
+            average_by_rows,
+        ],
         {
-            "with (3, 1, 2) rows, rank 0 holds the mean of the means.": mean_of_the_means,
+            "with (4, 1, 2) rows, rank 0 holds the mean of the means.": mean_of_the_means,
             "rank 0 holds the sum over rows.": sums_over_rows,
             "rank 0 holds the sum over rows, divided by the ranks.": sums_by_ranks,
             "rank 0 holds the sum over rows, divided by its own rows.": by_its_own_rows,
             "rank 0 holds the right gradient divided by the ranks.": mean_of_the_weighted,
-            "with (2, 0, 1) rows, rank 0 holds numbers that are not finite.": nothing_times_nan,
+            "with (2, 0, 2) rows, rank 0 holds numbers that are not finite.": nothing_times_nan,
+            "with (4, 1, 2) rows, rank 0 holds another mix.": rounds_the_shares,
             "a rank waits for one that has finished": stays_away_without_rows,
             "bytes are sent in all where 2656 are enough.": asks_for_the_rows_again_and_again,
         },
@@ -735,7 +774,8 @@ GALLERIES = [
             "cannot register a hook on a tensor that doesn't require gradient": hooks_the_frozen,
             "must be a function that waits, not None.": returns_nothing,
             "for [27, 147, 148, 158,": never_empties_the_bucket,
-            "in the second step, rank 0 holds the gradients of the first": keeps_the_first_means,
+            "in the second step, rank 0 holds the means of the first step.": the_first_means_again,
+            "no all-reduce is called at all: has every": hooks_what_has_a_gradient,
         },
     ),
     Gallery(
@@ -752,15 +792,21 @@ GALLERIES = [
             "unlike weight: all but the last are divided by 3.": divides_all_but_the_last,
             "12 rows are in memory at a time, not 4: the backward": all_parts_in_one,
             "rank 0 holds the gradient of the first parts alone.": only_the_first_part,
+            "on 2 ranks with 2 parts each, rank 0 holds each part divided by 3": always_three_parts,
             "has 3 numbers in its gradients, not 21: a parameter has none any": loses_the_gradient,
             "of a part comes before the next one's forward.": forwards_first,
-            "on 2 ranks with 2 parts each, rank 0 holds the mean of 3 parts": divides_by_three,
         },
     ),
     Gallery(
         "gradient_of_the_known",
-        gradient_of_the_known,
-        [weighs_by_labels, weighs_what_there_is, ignores_and_divides, counts_in_single_precision],
+        mean_of_known_means,
+        [
+            gradient_of_the_known,
+            weighs_by_labels,
+            weighs_what_there_is,
+            weighs_by_shares_in_float32,
+            ignores_and_divides,
+        ],
         {
             "the mean of the ranks' means, as if all had as many labels.": ignores_by_index,
             "rank 0 holds the sum of the ranks' means.": adds_means_up,
@@ -769,9 +815,10 @@ GALLERIES = [
             "the sum over labels, divided by all rows.": divides_by_all_rows,
             "the sum over labels, divided by the ranks.": divides_by_ranks,
             "rank 0 holds the right gradient divided by the ranks.": means_the_right_one,
+            "the gradients of the step before as well.": keeps_old_gradients,
+            "the sum of the ranks' old gradients as well.": adds_old_gradients_up,
             "a rank waits for one that has finished": leaves_without_labels,
             "bytes are sent in all where 672 are enough.": gathers_all_rows,
-            "rank 0 holds the gradient of the step before as well.": keeps_the_old_gradient_too,
         },
     ),
 ]

@@ -67,6 +67,10 @@ def with_fractions(elements, servers):
     return [elements / servers * k for k in range(servers + 1)]
 
 
+def as_tensors(elements, servers):
+    return list(torch.linspace(0, elements, servers + 1))
+
+
 def slices(elements, servers):
     return slice(0, elements, servers)
 
@@ -133,6 +137,27 @@ def as_a_dict(log):
 
 def as_ages(log):
     return ages_by(log)
+
+
+def as_words(log):
+    return [f"{count} pushes" for count in counted(ages_by(log))]
+
+
+def by_its_first_pull(log):
+    version, based, ages, fresh = 0, {}, [], set()
+    for what, client in log:
+        if what == "push":
+            ages.append(version - based[client])
+            version += 1
+            fresh.discard(client)
+        elif client not in fresh:
+            based[client] = version
+            fresh.add(client)
+    return counted(ages)
+
+
+def five_ages_at_most(log):
+    return counted(ages_by(log))[:5]
 
 
 def pushes_of_others(log):
@@ -207,6 +232,10 @@ def in_any_order(clocks, s):
     return allowed[::-1]
 
 
+def in_pairs(clocks, s):
+    return [[client, clocks[client]] for client in may_go_on(clocks, s)]
+
+
 def how_many(clocks, s):
     return len(may_go_on(clocks, s))
 
@@ -260,6 +289,10 @@ def by_clients(s, h):
     return 2 * math.sin(math.pi / (4 * (s + 1) + 2)) / h
 
 
+def tries_up_to_four(s, h):
+    return min(4.0, by_trying(s, h))
+
+
 def a_small_one(s, h):
     return 0.01 / h
 
@@ -295,6 +328,18 @@ def message_by_message(sizes, itemsize):
 
 def in_elements(sizes, itemsize):
     return bytes_with_shards(sizes, 1)
+
+
+def in_bits(sizes, itemsize):
+    return bytes_with_shards(sizes, 8 * itemsize)
+
+
+def shard_to_itself(sizes, itemsize):
+    return [(sum(sizes) - size + len(sizes) * size) * itemsize for size in sizes]
+
+
+def eight_bytes_each(sizes, itemsize):
+    return bytes_with_shards(sizes, 8)
 
 
 def pushes_only(sizes, itemsize):
@@ -473,25 +518,33 @@ def asks_first(comm, w, gradients, rate):
         comm.send(w, 0)
 
 
-def brings_the_first_again_and_again(comm, w, gradients, rate):
+def always_the_first(comm, w, gradients, rate):
+    bring_gradients(comm, w, [gradients[0].clone() for _ in gradients], rate)
+
+
+def always_a_quarter(comm, w, gradients, rate):
+    bring_gradients(comm, w, gradients, 0.25)
+
+
+def always_five_steps(comm, w, gradients, rate):
     if comm.rank == 0:
-        server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=rate))
-    for _ in gradients if comm.rank else ():
-        comm.send(gradients[0], 0)
+        server(comm, w, 5, lambda w, came: w.sub_(came, alpha=rate))
+    for gradient in gradients if comm.rank else ():
+        comm.send(gradient, 0)
         comm.recv(w, 0)
 
 
-def answers_twice(comm, w, gradients, rate):
+def answers_in_halves(comm, w, gradients, rate):
     def answer(comm, w, client):
-        comm.send(w, client)
-        comm.send(w, client)
+        for half in w.tensor_split(2):
+            comm.send(half, client)
 
     if comm.rank == 0:
         server(comm, w, len(gradients), lambda w, came: w.sub_(came, alpha=rate), answer)
     for gradient in gradients if comm.rank else ():
         comm.send(gradient, 0)
-        comm.recv(w, 0)
-        comm.recv(w, 0)
+        for half in w.tensor_split(2):
+            comm.recv(half, 0)
 
 
 def from_all_at_once(comm, w, gradients, rate):
@@ -514,6 +567,7 @@ GALLERIES = [
             "10 elements on 2 servers: there are 3 bounds, not 2.": without_the_end,
             "element 0 has no server, since the first bound is 1.": without_the_beginning,
             "a bound is a whole number, not 0.0.": with_fractions,
+            "a bound is a whole number, not tensor(0.).": as_tensors,
             "a list of bounds is wanted, not slice(0, 10, 2).": slices,
             "1 elements on 49 servers: those from 0 on have no server.": by_a_fraction,
         },
@@ -530,6 +584,9 @@ GALLERIES = [
             "an age that nobody had takes a place in the list too": without_zeros,
             "a list is wanted, its place k for the age k, not {0: 1, 1: 2}.": as_a_dict,
             "3 pushes, but the list counts 2: [0, 1, 1].": as_ages,
+            "a number is wanted, not '1 pushes'.": as_words,
+            "pulls twice before it pushes: [2, 0, 1] is right, not [1, 1, 1].": by_its_first_pull,
+            "9 pushes, but the list counts 8: [2, 2, 2, 2, 0].": five_ages_at_most,
             "fails_without_a_push, line 3 of your cell:": fails_without_a_push,
         },
     ),
@@ -547,6 +604,7 @@ GALLERIES = [
             "s = 2, client 1 would wait, and it is the slowest: for whom?": near_anybody,
             "True is not the number of a client.": yes_or_no,
             "the clients are wanted in order and once, not [3, 2, 1].": in_any_order,
+            "[1, 0] is not the number of a client.": in_pairs,
             "a list of clients is wanted, not 1.": how_many,
         },
     ),
@@ -563,6 +621,7 @@ GALLERIES = [
             "staleness 0, curvature 1: one version off: n clients out of": by_clients,
             "with the rate 0.01 the walk still shrinks: a larger rate": a_small_one,
             "curvature 1: 2 is the limit for fresh gradients: stale ones": as_if_fresh,
+            "curvature 0.2: with the rate 4 the walk still shrinks": tries_up_to_four,
             "with the rate -2 the walk does not shrink.": negative_rate,
             "a number is wanted, not 'two over h'.": rate_as_text,
         },
@@ -583,6 +642,9 @@ GALLERIES = [
             "right in all, but who has a larger shard sends more": all_alike,
             "a list of 3 numbers is wanted, one for each rank, not 352.": in_all,
             "[136, 112, 104] is right, not [0.0, 0.0, 0.0].": nothing_at_all,
+            "8 bytes each: those are bits: how many make a byte?": in_bits,
+            "or its new shard, goes to the rank itself as well.": shard_to_itself,
+            "4 bytes each: [72, 32, 40, 48] is right, not [144.0": eight_bytes_each,
         },
     ),
     Gallery(
@@ -590,18 +652,20 @@ GALLERIES = [
         bring_weights,
         [bring_gradients, brings_changes],
         {
-            "on 3 ranks, 4 of the 4 updates of client": changes_the_copy_it_gave,
-            "of the 5 updates of client 1 w holds parts: each is to": averages_weights,
+            "4 of the 4 updates of client 2 are missing from w": changes_the_copy_it_gave,
+            "of the 5 updates of client 1 w holds 2.5: each is to move": averages_weights,
             "w moved against the gradients of client 1: subtract rate · gradient": adds_weights,
-            "some twice: it has moved by 80 times the rate": changes_from_the_start,
-            "some twice: it has moved by 62 times the rate, not by 31.": both_sides_step,
+            "of the 5 updates of client 1 w on rank 0 holds 31: some": changes_from_the_start,
+            "of the 5 updates of client 1 w on rank 0 holds 10: some": both_sides_step,
             "w moved by the gradients, not by rate times": forgets_the_rate,
             "client 1 ends without its own last update": answers_first,
             "rank 0 only serves, but its own gradients are in w.": serves_and_trains,
             "on 2 ranks, client 1 sent 10 messages in 5 steps.": asks_first,
+            "on 2 ranks, rank 0 sent 10 messages, and one for each of 5": answers_in_halves,
+            "but w on rank 0 holds the gradient of its step 0 5 times.": always_the_first,
+            "on 3 ranks, of the 4 updates of client 1 w holds 2.667": always_a_quarter,
+            "a rank waits for one that has finished (on 3 ranks)": always_five_steps,
             "all_reduce does the work for you here": from_all_at_once,
-            "client 1 brings its first gradient again and again.": brings_the_first_again_and_again,
-            "on 2 ranks, rank 0 sent 10 messages where 5": answers_twice,
             "rank 0 is to take whoever comes, recv(..., ANY), not one after": in_turn,
         },
     ),
