@@ -10,8 +10,9 @@ from course.classroom.answers import function
 from course.classroom.problems import Wrong
 
 
-def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer", tolerance=1e-6):
-    """Raise Wrong unless `answer(*case)` gives what `right(*case)` gives, for each of `cases`.
+def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer", **bounds):
+    """Raise Wrong unless `answer(*case)` gives what `right(*case)` gives, for each of `cases`, as
+    close as `bounds` say (`tolerance` and `least` of `close`).
 
     A wrong value is compared with those of `slips`, pairs (function, sentence): the first that
     gives the same, for the same case, has its sentence raised; else `otherwise` is.  The answer
@@ -20,9 +21,8 @@ def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer",
     for case in cases:
         given = copied(case)
         got = like(function(answer)(*given), right(*copied(case)), shape_is)
-        if not close(got, right(*copied(case)), tolerance):
-            values = ((slip(*copied(case)), sentence) for slip, sentence in slips)
-            refuse(got, *values, tolerance=tolerance)
+        if not close(got, right(*copied(case)), **bounds):
+            refuse(got, *((slip(*copied(case)), words) for slip, words in slips), **bounds)
             raise Wrong(otherwise)
         if any(isinstance(a, torch.Tensor) and not torch.equal(a, b) for a, b in zip(given, case)):
             raise Wrong("the value is right, but what the function was given has changed.")
@@ -34,13 +34,14 @@ def copied(case) -> list:
 
 
 def like(got, right, shape_is="one number per weight"):
-    """The answer as a tensor like `right`.  Raises Wrong where nothing or another shape came."""
+    """The answer as a tensor like `right`.  Raises Wrong where nothing, what is no number, or
+    another shape came."""
     if got is None:
         raise Wrong("nothing came back: does the function end in return?")
     try:
         got, right = torch.as_tensor(got).detach(), torch.as_tensor(right)
-    except (TypeError, ValueError, RuntimeError):  # of text, of lists of tensors or of other things
-        raise Wrong(f"{shape_is} is made of numbers, and {got!r:.60} is not.") from None
+    except (TypeError, ValueError, RuntimeError):  # a text, a list of texts, a dictionary
+        raise Wrong(f"{shape_is} is made of numbers, and {got!r:.40} is not.") from None
     if got.shape != right.shape:
         raise Wrong(f"{shape_is} has shape {list(right.shape)}, not {list(got.shape)}.")
     return got.to(right)
@@ -52,11 +53,11 @@ def multiple(got, right):
     return c if close(got, c * right) else None
 
 
-def close(a, b, tolerance=1e-6) -> bool:
-    """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`, or
-    to the rounding of a zero."""
+def close(a, b, tolerance=1e-6, least=0.0) -> bool:
+    """Whether two numbers or tensors have one shape and agree up to a share `tolerance` of `b`, and
+    to `least`, which is for a `b` of 0."""
     a, b = (torch.as_tensor(each, dtype=torch.float64) for each in (a, b))
-    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm() + 1e-14)
+    return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm() + least)
 
 
 def largest_difference(pairs) -> float:
@@ -64,8 +65,8 @@ def largest_difference(pairs) -> float:
     return max((a - b).abs().max().item() for a, b in pairs)
 
 
-def refuse(got, *slips, tolerance=1e-6):
+def refuse(got, *slips, **bounds):
     """Raise Wrong with the sentence of the first (value, sentence) that `got` agrees with."""
     for value, sentence in slips:
-        if close(got, value, tolerance):
+        if close(got, value, **bounds):
             raise Wrong(sentence)

@@ -77,6 +77,8 @@ def test_an_answer_stands_in_x_and_not_in_what_is_returned():
     x, wanted = torch.zeros(3), torch.ones(3)
     with pytest.raises(Wrong, match=r"^x itself has to change: do not return another tensor\.$"):
         check_filled(x, wanted + 1e-6, wanted)
+    with pytest.raises(Wrong, match="do not return another tensor"):
+        check_filled(x, (wanted + 1e-6).double(), wanted)
     for unlike in (None, 1.0, wanted[:2], 2 * wanted):  # wrong in another way: not said here
         check_filled(x, unlike, wanted)
     check_filled(wanted.clone(), wanted, wanted)  # both: right

@@ -1,6 +1,7 @@
 """Exercises of notebook 12: two times of a step, means of equal and unequal parts, buckets behind
 backward, accumulation without messages, rows without a label."""
 
+import functools
 import itertools
 import math
 import re
@@ -94,10 +95,7 @@ def joined(tensors) -> torch.Tensor:
 def check_gradients(where, found, right, guesses, tolerance=1e-9):
     """Refuse gradients `found` [rank][numbers] unlike `right`; `guesses` {words: [rank][numbers]}
     say what they may be instead."""
-
-    def near(numbers, others):
-        return torch.allclose(numbers, others, rtol=tolerance, atol=1e-12)
-
+    near = functools.partial(torch.allclose, rtol=tolerance, atol=1e-12)
     for rank, mine in enumerate(found):
         if len(mine) != len(right):
             more = len(mine) > len(right)
@@ -439,8 +437,7 @@ def check_average_by_rows(answer):
         guesses["the sum over rows, divided by its own rows"] = [
             right * sum(rows) / max(1, count) for count in rows
         ]
-        guesses = {"its own gradients": own, **guesses}
-        check_gradients(where, outcomes, right, guesses, COUNTED)
+        check_gradients(where, outcomes, right, {"its own gradients": own, **guesses}, COUNTED)
         check_bytes(where, trace, len(right))
     return "every row counts the same, on whichever rank it is; no rows count nothing."
 

@@ -83,6 +83,16 @@ def noise_for_each(gradients):
     return gradients.var(dim=0) / gradients.mean(dim=0).norm() ** 2
 
 
+def noise_in_place(gradients):
+    length = gradients.mean(dim=0).norm() ** 2
+    gradients -= gradients.mean(dim=0)
+    return gradients.square().sum() / (len(gradients) - 1) / length
+
+
+def noise_in_words(gradients):
+    return f"{gradients.var(dim=0).sum() / gradients.mean(dim=0).norm() ** 2:.0f} images"
+
+
 def noise_that_prints(gradients):
     str(gradients.var(dim=0).sum())
 
@@ -104,6 +114,21 @@ def schedule_of_the_package(t, first, peak, warm, steps):
 def schedule_as_a_tensor(t, first, peak, warm, steps):
     left = torch.tensor((steps - t) / (steps - warm), dtype=torch.float64)
     return first + t * (peak - first) / warm if t < warm else peak * left**2
+
+
+def schedule_step_by_step(t, first, peak, warm, steps):
+    left = 1.0
+    for _ in range(warm, t):
+        left -= 1 / (steps - warm)
+    return first + (peak - first) * t / warm if t < warm else peak * left**2
+
+
+def schedule_of_two(t, first, peak, warm, steps):
+    return torch.tensor([first, schedule_step_by_step(t, first, peak, warm, steps)])
+
+
+def schedule_in_words(t, first, peak, warm, steps):
+    return "first up, then down"
 
 
 def schedule_that_stays(t, first, peak, warm, steps):
@@ -224,6 +249,10 @@ def step_without_trust(w, gradient, rate, trust, decay):
     return w - rate * w.norm() / (gradient.norm() + decay * w.norm()) * (gradient + decay * w)
 
 
+def step_with_a_known_trust(w, gradient, rate, trust, decay):
+    return p13.lars_step(w, gradient, rate, 0.02, decay)
+
+
 def step_without_rate(w, gradient, rate, trust, decay):
     ratio = trust * w.norm() / (gradient.norm() + decay * w.norm())
     return w - ratio * (gradient + decay * w)
@@ -301,6 +330,22 @@ def ranks_that_average_steps(comm, w, gradient, rate, trust, decay):
     moved = p13.lars_step(w, gradient, rate, trust, decay)
     all_reduce(comm, moved, "mean")
     return moved
+
+
+def ranks_with_a_known_trust(comm, w, gradient, rate, trust, decay):
+    return p13.lars_on_ranks(comm, w, gradient, rate, 0.02, decay)
+
+
+def ranks_with_known_numbers(comm, w, gradient, rate, trust, decay):
+    return p13.lars_on_ranks(comm, w, gradient, 0.5, 0.02, 0.1)
+
+
+def ranks_that_add_their_own_first(comm, w, gradient, rate, trust, decay):
+    total, came = gradient.clone(), torch.empty_like(gradient)
+    for far in range(1, comm.size):
+        comm.exchange(gradient, (comm.rank + far) % comm.size, came, (comm.rank - far) % comm.size)
+        total += came
+    return p13.lars_step(w, total / comm.size, rate, trust, decay)
 
 
 def ranks_that_measure_first(comm, w, gradient, rate, trust, decay):
@@ -422,48 +467,29 @@ def update_in_place(weights, gradients, rate, trust, decay):
     return weights
 
 
-def update_of_the_first(weights, gradients, rate, trust, decay):
-    moved = []
-    for w, g in zip(weights, gradients):
-        ratio = trust * w.norm() / (g.norm() + decay * w.norm()) if w.any() else 1.0
-        moved.append(w - rate * ratio * (g + decay * w))
-        return moved
+def update_that_stops_everything(weights, gradients, rate, trust, decay):
+    for g in gradients:
+        g.zero_()
+    return p13.lars_update(weights, gradients, rate, trust, decay)
 
 
-def update_where_the_sum_is_0(weights, gradients, rate, trust, decay):
+def update_by_the_sum(weights, gradients, rate, trust, decay):
     def ratio(w, g):
         return lars_ratio(w, g, trust, decay) if w.sum().abs() > 1e-12 else 1.0
 
     return moved(weights, gradients, rate, decay, ratio)
 
 
-def update_where_none_is_positive(weights, gradients, rate, trust, decay):
-    def ratio(w, g):
-        return lars_ratio(w, g, trust, decay) if w.max() > 0 else 1.0
-
-    return moved(weights, gradients, rate, decay, ratio)
+def update_with_a_known_trust(weights, gradients, rate, trust, decay):
+    return p13.lars_update(weights, gradients, rate, 0.02, decay)
 
 
-def update_of_the_gradients(weights, gradients, rate, trust, decay):
+def update_of_the_first(weights, gradients, rate, trust, decay):
+    moved = []
     for w, g in zip(weights, gradients):
-        g.add_(decay * w)
-    return p13.lars_update(weights, gradients, rate, trust, decay)
-
-
-def update_with_numbers_of_its_own(weights, gradients, rate, trust, decay):
-    return p13.lars_update(weights, gradients, 0.5, 0.02, decay)
-
-
-def ranks_with_numbers_of_their_own(comm, w, gradient, rate, trust, decay):
-    return p13.lars_on_ranks(comm, w, gradient, 0.5, 0.02, 0.1)
-
-
-def step_with_a_trust_of_its_own(w, gradient, rate, trust, decay):
-    return p13.lars_step(w, gradient, rate, 0.02, decay)
-
-
-def schedule_that_rounds(t, first, peak, warm, steps):
-    return p13.rate_of_step(t, first, peak, warm, steps) + 1e-17
+        ratio = trust * w.norm() / (g.norm() + decay * w.norm()) if w.any() else 1.0
+        moved.append(w - rate * ratio * (g + decay * w))
+        return moved
 
 
 STEPS = 5 * 1_281_167 / 8192
@@ -505,6 +531,8 @@ GALLERIES = [
             "divided by the number of images": noise_of_the_mean,
             "not their sum.": noise_beside_the_sum,
             "the noise scale has shape [], not [7].": noise_for_each,
+            "what the function was given has changed.": noise_in_place,
+            "the noise scale is made of numbers, and '": noise_in_words,
             "nothing came back": noise_that_prints,
         },
     ),
@@ -526,7 +554,12 @@ GALLERIES = [
     Gallery(
         "rate_of_step",
         schedule_stub,
-        [p13.rate_of_step, schedule_of_the_package, schedule_as_a_tensor, schedule_that_rounds],
+        [
+            p13.rate_of_step,
+            schedule_of_the_package,
+            schedule_as_a_tensor,
+            schedule_step_by_step,
+        ],
         {
             "after the warm-up the rate stays at its peak.": schedule_that_stays,
             "the way down is a straight line, not a square.": schedule_in_a_straight_line,
@@ -538,6 +571,8 @@ GALLERIES = [
             "from 0.14 to 2.24: the rate should be 0.9956, yours is 1.829.": schedule_by_the_root,
             "ZeroDivisionError": schedule_that_needs_a_warm_up,
             "nothing came back": schedule_that_prints,
+            "a rate has shape [], not [2].": schedule_of_two,
+            "a rate is made of numbers, and 'first up": schedule_in_words,
             "a function is wanted, without calling it, not 2.24.": 2.24,
         },
     ),
@@ -556,11 +591,11 @@ GALLERIES = [
             "the ratio is upside down": step_upside_down,
             "this walks uphill": step_uphill,
             "the trust is missing": step_without_trust,
+            "this is another trust than the one that is given.": step_with_a_known_trust,
             "the rate is missing.": step_without_rate,
             "this is the step: return the weights after it.": step_alone,
             "a length is the root of the sum of squares.": step_of_squares,
             "one number for the layer.": step_of_sums,
-            "the ratio is trust |w| / (|gradient| + decay |w|)": step_with_a_trust_of_its_own,
             "what the function was given has changed.": step_in_place,
             "the layer has shape [4, 3], not [].": ratio_alone,
         },
@@ -575,10 +610,12 @@ GALLERIES = [
             "takes the sum of the gradients": ranks_with_the_sum,
             "which is not the length of the mean.": ranks_with_the_mean_length,
             "has the mean of the ranks' own steps": ranks_that_average_steps,
-            "on 1 rank, rank 0 ends elsewhere": ranks_that_measure_first,
+            "rank 0 takes another trust than the one": ranks_with_a_known_trust,
+            "rank 0 takes another rate, trust and decay": ranks_with_known_numbers,
+            "on 3 ranks, rank 1 differs from rank 0": ranks_that_add_their_own_first,
+            "rank 0 ends elsewhere": ranks_that_measure_first,
             "rank 0 has changed w: return a new tensor.": ranks_in_place,
             "nothing came back": ranks_that_return_nothing,
-            "on 2 ranks, rank 0 ends elsewhere": ranks_with_numbers_of_their_own,
             "a rank waits for one that has finished (on 2 ranks)": only_rank_0_asks,
         },
     ),
@@ -594,14 +631,13 @@ GALLERIES = [
             "a layer of small weights steps as with SGD": update_at_small_weights,
             "the layer of zeros makes -1 times the step of SGD.": update_uphill,
             "a gradient of 0: not every weight is finite": update_without_a_floor,
-            "with rate 0.5, trust 0.02 and decay 0.1, an ordinary layer": update_with_a_least_ratio,
+            "an ordinary layer does not step as before": update_with_a_least_ratio,
             "the layer of zeros goes another way": update_by_signs,
             "was changed in place: return new tensors.": update_in_place,
+            "the gradient of an ordinary layer has changed: leave": update_that_stops_everything,
+            "a layer whose weights add up to 0 steps as with SGD now": update_by_the_sum,
+            "an ordinary layer steps by another trust": update_with_a_known_trust,
             "a list of 8 layers is wanted, not 1 of them.": update_of_the_first,
-            "add up to 0 steps as with SGD": update_where_the_sum_is_0,
-            "a layer of negative weights steps as with SGD": update_where_none_is_positive,
-            "an ordinary layer, its gradient, was changed in place": update_of_the_gradients,
-            "with rate 0.3, trust 0.05 and decay 0, an": update_with_numbers_of_its_own,
         },
     ),
 ]

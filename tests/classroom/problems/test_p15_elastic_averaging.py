@@ -32,6 +32,22 @@ def bound_without_a_limit(rate_curvature, workers):
     return 2 * (2 - rate_curvature) / (2 + workers * (2 - rate_curvature))
 
 
+def bound_that_is_not_negative(rate_curvature, workers):
+    return max(0.0, bound_without_a_limit(rate_curvature, workers))
+
+
+def bound_as_text(rate_curvature, workers):
+    return f"below {largest_alpha(rate_curvature, workers)}"
+
+
+def bound_as_texts(rate_curvature, workers):
+    return ["0", f"{largest_alpha(rate_curvature, workers)}"]
+
+
+def bound_near_enough(rate_curvature, workers):
+    return largest_alpha(rate_curvature, workers) + 1e-12
+
+
 def bound_of_beta_two(rate_curvature, workers):
     return 2 / workers if rate_curvature < 2 else 0.0
 
@@ -107,6 +123,45 @@ def step_by_a_server(comm, x, c, gradient, rate, alpha):
     if comm.rank == 0:
         c += force
     broadcast(comm, c, 0)
+
+
+def step_that_returns_x(comm, x, c, gradient, rate, alpha):
+    force = alpha * x - alpha * c
+    x.sub_(gradient, alpha=rate).sub_(force)
+    all_reduce(comm, force)
+    c += force
+    return x
+
+
+def step_by_another_alpha(comm, x, c, gradient, rate, alpha):
+    p15.elastic_step(comm, x, c, gradient, rate, 0.2)
+
+
+def step_by_another_rate(comm, x, c, gradient, rate, alpha):
+    p15.elastic_step(comm, x, c, gradient, 0.1, alpha)
+
+
+def step_of_the_text(comm, x, c, gradient, rate, alpha):
+    p15.elastic_step(comm, x, c, gradient, 0.1, 0.2)
+
+
+def step_of_one_number(comm, x, c, gradient, rate, alpha):
+    p15.elastic_step(comm, x[:1], c[:1], gradient[:1], rate, alpha)
+
+
+def sum_in_an_order_of_its_own(comm, x):
+    """x becomes the sum over ranks, of which each adds its own first."""
+    mine, came = x.clone(), torch.empty_like(x)
+    for far in range(1, comm.size):
+        comm.exchange(mine, (comm.rank + far) % comm.size, came, (comm.rank - far) % comm.size)
+        x += came
+
+
+def adds_in_an_order_of_its_own(comm, x, c, gradient, rate, alpha):
+    force = alpha * (x - c)
+    x -= rate * gradient + force
+    sum_in_an_order_of_its_own(comm, force)
+    c += force
 
 
 def pulls_with_the_new_x(comm, x, c, gradient, rate, alpha):
@@ -369,6 +424,33 @@ def half_on_x(comm, x, c, slope, rate, alpha, tau, steps):
             c += force
 
 
+def alpha_of_the_text(comm, x, c, slope, rate, alpha, tau, steps):
+    p15.elastic_training(comm, x, c, slope, rate, 0.2, tau, steps)
+
+
+def rate_of_the_text(comm, x, c, slope, rate, alpha, tau, steps):
+    p15.elastic_training(comm, x, c, slope, 0.1, alpha, tau, steps)
+
+
+def slope_of_the_text(comm, x, c, slope, rate, alpha, tau, steps):
+    p15.elastic_training(comm, x, c, torch.clone, rate, alpha, tau, steps)
+
+
+def begins_at_zero(comm, x, c, slope, rate, alpha, tau, steps):
+    c.zero_()
+    p15.elastic_training(comm, x, c, slope, rate, alpha, tau, steps)
+
+
+def centres_drift_apart(comm, x, c, slope, rate, alpha, tau, steps):
+    for step in range(steps):
+        force = alpha * (x - c)
+        x -= rate * slope(x)
+        if step % tau == 0:
+            x -= force
+            sum_in_an_order_of_its_own(comm, force)
+            c += force
+
+
 def waits_for_rank_0(comm, x, c, slope, rate, alpha, tau, steps):
     for step in range(steps):
         force = alpha * (x - c)
@@ -510,6 +592,20 @@ def late_at_twice_the_rate(comm, x, slope, rate, tau, late, steps):
             all_reduce(comm, mean, "mean")
 
 
+def late_at_the_rate_of_the_text(comm, x, slope, rate, tau, late, steps):
+    p15.late_training(comm, x, slope, 0.1, tau, late, steps)
+
+
+def late_on_the_bowl_alone(comm, x, slope, rate, tau, late, steps):
+    p15.late_training(comm, x, lambda x: x, rate, tau, late, steps)
+
+
+def late_for_one_number(comm, x, slope, rate, tau, late, steps):
+    place = torch.tensor([x.flatten()[0].item()], dtype=x.dtype)
+    p15.late_training(comm, place, slope, rate, tau, late, steps)
+    x.fill_(place.item())
+
+
 def late_by_background(comm, x, slope, rate, tau, late, steps):
     asked = own = mean = None
     for step in range(steps):
@@ -536,31 +632,6 @@ def late_with_many_means(comm, x, slope, rate, tau, late, steps):
         all_reduce(comm, x.clone(), "mean")
 
 
-def late_on_a_bowl_of_its_own(comm, x, slope, rate, tau, late, steps):
-    p15.late_training(comm, x, torch.clone, rate, tau, late, steps)
-
-
-def elastic_at_a_rate_of_its_own(comm, x, c, slope, rate, alpha, tau, steps):
-    p15.elastic_training(comm, x, c, slope, 0.1, alpha, tau, steps)
-
-
-def step_with_an_alpha_of_its_own(comm, x, c, gradient, rate, alpha):
-    p15.elastic_step(comm, x, c, gradient, rate, 0.2)
-
-
-def adds_in_its_own_order(comm, x, c, gradient, rate, alpha):
-    force = alpha * (x - c)
-    x -= rate * gradient + force
-    everyones = [torch.empty_like(force) for _ in range(comm.size)]
-    all_gather(comm, everyones, force)
-    for rank in range(comm.size):
-        c += everyones[(comm.rank + rank) % comm.size]
-
-
-def bound_as_text(rate_curvature, workers):
-    return "near 0.4"
-
-
 GALLERIES = [
     Gallery(
         "steps_ahead",
@@ -582,7 +653,7 @@ GALLERIES = [
     Gallery(
         "stiffest_spring",
         bound_stub,
-        [bound_of_the_package, bound_by_halving],
+        [bound_of_the_package, bound_by_halving, bound_near_enough],
         {
             "from rate times curvature 2 on: then no spring does.": bound_without_a_limit,
             "this is where beta is 2: the workers move as well.": bound_of_beta_two,
@@ -595,8 +666,10 @@ GALLERIES = [
             "a scan in steps of 0.01 finds two digits": bound_by_scanning,
             "near it, but a scan in steps of 0.01": bound_by_scanning_on,
             "a bound has shape [], not [2].": bound_as_two_numbers,
-            "a bound is made of numbers, and 'near 0.4' is not.": bound_as_text,
             "nothing came back: does the function end in return?": bound_that_is_kept,
+            "a worker alone does not settle from rate": bound_that_is_not_negative,
+            "a bound is made of numbers, and 'below 0.386": bound_as_text,
+            "a bound is made of numbers, and ['0', '0.386": bound_as_texts,
         },
     ),
     Gallery(
@@ -614,16 +687,18 @@ GALLERIES = [
             "leave it out.": late_at_the_end_too,
             "the mean is applied too early.": late_a_step_early,
             "x has not moved: change it in place": late_by_another_name,
-            "it should be": late_at_twice_the_rate,
+            "x of rank 2 is 0.0580022, it should be 0.373078.": late_at_twice_the_rate,
+            "take the rate that is given.": late_at_the_rate_of_the_text,
+            "take the slope that is given.": late_on_the_bowl_alone,
+            "tau 4, late 1, 9 steps: x of rank": late_for_one_number,
             "have 4 means: more was sent.": late_with_many_means,
-            "rank 0 ends elsewhere: go by what the function is given.": late_on_a_bowl_of_its_own,
             "a rank waits for one that has finished (on 4 ranks)": late_on_rank_0_alone,
         },
     ),
     Gallery(
         "elastic_step",
         step_stub,
-        [step_by_copies, step_by_sum_of_places, step_by_a_server],
+        [step_by_copies, step_by_sum_of_places, step_by_a_server, step_that_returns_x],
         {
             "x of rank 0 is pulled with the force at the new x": pulls_with_the_new_x,
             "is pulled by the new places: take the forces before": pulls_c_with_the_new_x,
@@ -644,8 +719,11 @@ GALLERIES = [
             "2 times as many as one all-reduce of x.": sends_all_to_all,
             "x of rank 0 is pulled with the sum of all forces": pulls_x_by_the_sum,
             "on 2 ranks, x of rank 0 is 1.15, not 1.1.": halves_the_pull,
-            "on 4 ranks, x of rank 0 is": step_with_an_alpha_of_its_own,
-            "c of rank 2 differs from that of rank 0 in the last bits": adds_in_its_own_order,
+            "pulled with another alpha: take the alpha that is given.": step_by_another_alpha,
+            "moves by another rate: take the rate that is given.": step_by_another_rate,
+            "moves by another rate and alpha: take those": step_of_the_text,
+            "on 1 rank, x of rank 0 is 2, not 1.415.": step_of_one_number,
+            "c of rank 1 differs from rank 0's in the last bits": adds_in_an_order_of_its_own,
             "a rank waits for one that has finished (on 2 ranks)": only_rank_0_goes,
         },
     ),
@@ -666,8 +744,12 @@ GALLERIES = [
             "tau 1, step 1: the loop's step 0 has no meeting": meets_first_at_tau,
             "tau 3, step 7: they meet in every step": meets_in_every_step,
             "have 3 meetings: more was sent.": elastic_everywhere,
-            "ends elsewhere: go by what the function is": elastic_at_a_rate_of_its_own,
             "x and centre of rank 0 are 0.8 and 0.8, not 0.7 and 0.8.": half_on_x,
+            "tau 3, step 7: take the alpha that is given.": alpha_of_the_text,
+            "tau 3, step 7: take the rate that is given.": rate_of_the_text,
+            "tau 3, step 7: take the slope that is given.": slope_of_the_text,
+            "tau 3, step 7: x and centre of rank 0": begins_at_zero,
+            "differs from rank 0's in the last bits": centres_drift_apart,
             "a rank waits for one that has finished (on 2 ranks)": waits_for_rank_0,
         },
     ),
