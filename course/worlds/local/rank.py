@@ -25,7 +25,6 @@ def run_rank(rank, control, fds, job):
     A rank ends without the end of its interpreter, which may wait for threads: open files are
     written out, but functions given to `atexit` are not called.
     """
-    prepare(rank, job)
     report = Reporter(rank, control)
     report("started", os.getpid())
     signal.signal(signal.SIGUSR1, lambda _, frame: report("stack", user_stack(frame)))
@@ -33,6 +32,7 @@ def run_rank(rank, control, fds, job):
     try:
         join, _, world = cloudpickle.loads(job["world"])
         comm = join(rank, fds, **world)
+        prepare(rank, job)  # starts threads, and a process that has some may not enter a host
         fn, args, kwargs = cloudpickle.loads(job["call"])
         value = pack_result(rank, fn(comm, *args, **kwargs))
         comm.finish()

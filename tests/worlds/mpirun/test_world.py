@@ -422,18 +422,30 @@ def test_an_exception_on_one_rank_ends_the_job_and_names_it(tmp_path):
     assert re.search("rank 2 failed:\nTraceback(.|\n)*LookupError: nothing there", done.stderr)
 
 
-def waits_for_ever(comm, folder):
+def waits_for_ever(comm, folder, launcher):
     Path(folder, str(os.getpid())).touch()
+    comm.barrier()
+    if comm.rank == 1:
+        os.kill(launcher, signal.SIGUSR2)
     comm.recv(torch.zeros(1), 1 - comm.rank)
 
 
+@pytest.fixture
+def interrupted_by_a_rank():
+    """SIGUSR2 interrupts this process: SIGINT is ignored in the background of a shell."""
+    before = signal.signal(signal.SIGUSR2, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.usefixtures("interrupted_by_a_rank")
 def test_an_interrupt_while_a_run_is_stopped_leaves_no_rank(tmp_path, monkeypatch):
     def interrupted(process):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("a second one")
 
     monkeypatch.setattr(world, "unlink_shared_memory", interrupted)
-    with pytest.raises(KeyboardInterrupt) as held:  # which holds all that was there
-        run(waits_for_ever, 2, tmp_path, on=mpi(), timeout=None, limit=0.5)
+    with pytest.raises(KeyboardInterrupt, match="a second one") as held:  # holds all that was there
+        run(waits_for_ever, 2, tmp_path, os.getpid(), on=mpi(), timeout=None, limit=100)
     ranks = [int(file.name) for file in tmp_path.iterdir()]
     assert len(ranks) == 2 and held.tb
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]

@@ -297,7 +297,10 @@ else:
 
 @needs_hosts
 @needs_root
-def test_as_an_ordinary_user():
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_as_an_ordinary_user(threads, monkeypatch):
+    """Only a process of one thread may enter the namespace of a user, however many it has then."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
     said = outcome(AS_USER, without=[SYS_ADMIN])
     if "kernel allows" in said:
         pytest.skip(said)

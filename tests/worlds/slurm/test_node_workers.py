@@ -44,7 +44,7 @@ def waits(comm):
 
 def test_ranks_of_two_nodes_that_wait_for_one_another_are_named():
     with pytest.raises(RunTimeout, match="rank 3 on n2 was still running, in waits"):
-        run(waits, 4, on=FIRST_TWO, timeout=None, limit=1.0)
+        run(waits, 4, on=FIRST_TWO, timeout=None, limit=3.0)
 
 
 def test_events_of_all_nodes_are_in_one_time():
