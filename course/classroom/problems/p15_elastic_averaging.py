@@ -429,7 +429,8 @@ def ends(x, tau, steps, ground, pulls=lambda far, step: (far, far.sum(dim=0)), f
     return torch.stack([x, c], dim=1)
 
 
-# What pulls x and c (see `ends`) after a slip, and where the slip is.
+# What pulls x and c (see `ends`) on BOWL after a slip, and where the slip is.  The first two checks
+# are on BOWL, so every slip is found there.
 PULLS = (
     (
         lambda far, step: (far - step, (far - step).sum(dim=0)),
