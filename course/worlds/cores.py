@@ -13,9 +13,14 @@ def cores(cgroups: pathlib.Path = CGROUPS) -> int:
 
 
 def threads(ranks: int) -> int:
-    """Of each rank: what the user's OMP_NUM_THREADS says, else its share of the cores."""
+    """Of each rank: what the user's OMP_NUM_THREADS says, else its share of the cores.
+
+    No more than there are cores: MKL's threads wait in loops, and a product that takes milliseconds
+    never ended on 4 threads of 2 cores.
+    """
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores() // ranks)
+    asked = int(wanted) if wanted.isdecimal() else 0
+    return min(asked, cores()) or max(1, cores() // ranks)
 
 
 def _of_slurm() -> list:
