@@ -141,7 +141,9 @@ def blocks():
 
 def one_stage():
     """Two pictures of one thing in other light, through one stage by hand."""
-    rows = {"a picture": _stage(4.0, 1.0, 5.0, 5.0), "signs turned": _stage(-4.0, -1.0, -5.0, -5.0)}
+    pixels = 4.0, 1.0, 5.0, 5.0, 8.0
+    turned = _stage(*(-pixel for pixel in pixels))
+    rows = {"a picture": _stage(*pixels), "signs turned": turned}
     return path.draw(rows, "Other signs: the neurons are the same")
 
 

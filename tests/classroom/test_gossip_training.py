@@ -4,26 +4,44 @@ import pytest
 import torch
 
 from course.classroom import trainings
-from course.classroom.gossip_training import decentralised, noise_factor, told_graph
+from course.classroom.gossip_training import decentralised, noise_factor, told_losses
 from course.classroom.many_workers import deals, losses, slopes, starts
 from course.learning.training.digits import backward, digit_net, digit_split
 from course.parallel.flat_parameters import FlatParameters
+from course.parallel.gossip.topology import metropolis, ring_graph
 
 
-def test_noise_is_the_mean_over_all_other_patterns():
-    matrix = torch.diag(torch.tensor([1.0, 0.5, 0.0, -0.5], dtype=torch.float64))
-    assert noise_factor(matrix) == pytest.approx((4 / 3 + 1 + 4 / 3) / 3)
+def test_noise_of_one_graph_is_the_mean_over_all_other_patterns():
+    matrix = metropolis(ring_graph(4))  # its other eigenvalues are 1/3, 1/3 and -1/3
+    assert noise_factor([matrix], 1) == pytest.approx(1)
+    assert noise_factor([matrix], 2) == pytest.approx(1 + 1 / 9)
+    assert noise_factor([matrix], 100) == pytest.approx(9 / 8)
 
 
-def test_a_line_tells_gap_noise_loss_and_whether_a_higher_rate_learns():
-    matrix, flat = torch.full((2, 2), 0.5, dtype=torch.float64), starts(2)
+def test_noise_of_a_cycle_is_that_of_its_matrices_in_turn():
+    near, far = ((torch.eye(4) + torch.eye(4).roll(hop, dims=0)) / 2 for hop in (1, 2))
+    assert noise_factor([near, far], 100) == pytest.approx(1 + 1 / 3)  # exact after two
+    assert noise_factor([far], 9) == pytest.approx((1 + 1 + 9) / 3)  # what halves never meet
+
+
+def test_noise_of_workers_alone_adds_up():
+    assert noise_factor([torch.eye(3)], 7) == pytest.approx(7)
+
+
+def test_a_line_tells_the_losses_and_whether_a_higher_rate_learns():
+    flat = starts(2)
     better = flat
     for x, y in deals(2, 64, 5):
         better = better - 0.5 * slopes(better, x, y)
-    line, mean = told_graph("pair", matrix, flat, better)
-    assert line.startswith("pair          gap 1.000, noise x  1.00; mean of all ")
-    assert line.endswith("at rate 1 it learns") and torch.allclose(mean, losses(flat[:, 0]))
-    assert told_graph("pair", matrix, flat, 50 * flat)[0].endswith("at rate 1 worse than guessing")
+    line, mean, learned = told_losses(flat, better)
+    told = losses(flat[:, 0])
+    assert torch.allclose(mean, told) and learned
+    assert line.startswith(
+        f"mean of all {told.mean():.3f} ± {told.std():.3f}, single {told.mean():.3f}"
+    )
+    assert line.endswith(f"; at rate 1: {losses(better.flatten(0, 1)).median():.1f}")
+    line, _, learned = told_losses(flat, 50 * flat)
+    assert line.endswith("; at rate 1: diverges") and not learned
 
 
 def test_a_step_mixes_and_then_uses_the_gradient_of_before():

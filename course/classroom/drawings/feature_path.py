@@ -22,7 +22,7 @@ def draw(frame, place, atom, match, rectified, pooled, title):
     axes = panels(5, width=2.35, height=3.0)
     steepest = float(np.abs(np.asarray(match)).max())
     largest = float(np.abs(np.asarray(atom)).max())
-    ranges = (0, 1), (-largest, largest), *[(-steepest, steepest)] * 2, (0, None)
+    ranges = (0, 1), (-largest, largest), *[(-steepest, steepest)] * 3
     parts = zip(axes, (frame, atom, match, rectified, pooled), ranges, WAY, strict=True)
     for each, picture, (low, high), words in parts:
         each.imshow(np.asarray(picture), cmap="gray", vmin=low, vmax=high)

@@ -17,10 +17,11 @@ LETTER, LINE = 5.5, 11  # points that a letter of a name is wide, and a line of 
 PLACES = ((6, -3, "left"), (-2, -14, "right"), (-2, 8, "right"), (2, -14, "left"), (2, 8, "left"))
 
 
-def draw(lines, title, x, y, *, dots=None, marks=None, log="", limits=None, axes=None):
+def draw(lines, title, x, y, *, dots=None, marks=None, log="", limits=None, looks=None, axes=None):
     """Curves {name: (xs, ys)}, measured `dots` likewise, `marks` {name: x} as upright lines.
 
     Dots with the name of a curve have its colour and are not named again.  `marks` are dotted.
+    `looks` {name: number} gives a name its colour, dashes and marker; others go by their order.
     `log` names the axes with a logarithmic scale ("x", "y" or "xy"), `limits` is the range of y.
     A line breaks where it is not finite, leaves the picture where it is outside of `limits`, and
     has its name where it was last seen.  Returns the axes.
@@ -28,13 +29,15 @@ def draw(lines, title, x, y, *, dots=None, marks=None, log="", limits=None, axes
     axes = axes or panels(1, width=7.4)[0]
     axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     axes.set_ylim(limits, auto=limits is None)
+    given = looks or {}
+    numbers = [given.get(name, order) for order, name in enumerate(lines)]
     ends = [_line(axes, name, line, limits, ls=DASHES[number % len(DASHES)], c=_colour(number))
-            for number, (name, line) in enumerate(lines.items())]  # fmt: skip
+            for number, (name, line) in zip(numbers, lines.items(), strict=True)]  # fmt: skip
     colours = {name: colour for name, *_, colour in ends}
-    for number, (name, line) in enumerate((dots or {}).items()):
-        colour = colours.get(name, _colour(len(lines) + number))
-        looks = {"ls": "", "marker": MARKERS[number % len(MARKERS)], "ms": 5, "c": colour}
-        end = _line(axes, name, line, limits, **looks)
+    for order, (name, line) in enumerate((dots or {}).items()):
+        colour = colours.get(name, _colour(given.get(name, len(lines) + order)))
+        marker = MARKERS[given.get(name, order) % len(MARKERS)]
+        end = _line(axes, name, line, limits, ls="", marker=marker, ms=5, c=colour)
         ends += [end] if name not in colours else []
     axes.set_ylim(axes.get_ylim())
     _name(axes, ends)

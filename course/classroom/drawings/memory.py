@@ -10,21 +10,21 @@ NARROW = 0.11  # of the longest bar: a part that is narrower has no name on it
 
 def draw(rows, title, x, *, marks=None, axes=None):
     """A bar for each of `rows` {label: {part: size}}, its parts in one order from the left, the
-    total at its end; `marks` {name: size} are upright dotted lines.  Returns the axes."""
+    total at its end; a part that no bar has is not in the list.  `marks` {name: size} are upright
+    dotted lines.  Returns the axes."""
     axes = axes or panels(1, width=8.4, height=1.7 + 0.5 * len(rows))[0]
     longest = max(sum(parts.values()) for parts in rows.values())
     names = list(dict.fromkeys(name for parts in rows.values() for name in parts))
+    seen = {name for parts in rows.values() for name in parts if parts[name] > 1e-9 * longest}
     for row, parts in enumerate(rows.values()):
         left = 0.0
         for name, size in parts.items():
             number = names.index(name)
-            axes.barh(row, size, 0.66, left, label=name if row == 0 else "", ec="0.2", lw=0.8,
-                      color=FILLS[number], hatch=HATCHES[number])  # fmt: skip
+            axes.barh(row, size, 0.66, left, label=name if row == 0 and name in seen else "",
+                      ec="0.2", lw=0.8, color=FILLS[number], hatch=HATCHES[number])  # fmt: skip
             if size > NARROW * longest:
                 over = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-                axes.text(
-                    left + size / 2, row, name, ha="center", va="center", fontsize=9, bbox=over
-                )
+                axes.text(left + size / 2, row, name, ha="center", va="center", size=9, bbox=over)
             left += size
         total = f" {left:,.0f}" if left >= 100 else f" {left:.3g}"
         axes.text(left, row, total, va="center", fontsize=10)
@@ -39,6 +39,6 @@ def draw(rows, title, x, *, marks=None, axes=None):
         frameon=False,
         loc="upper center",
         bbox_to_anchor=(0.5, min(-0.22, -0.8 / len(rows))),
-        ncols=len(names),
+        ncols=len(seen),
     )
     return named(axes, title, x, "")

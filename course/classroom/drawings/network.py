@@ -12,13 +12,13 @@ RADIUS = 0.24  # of a unit
 THICKEST = 3.2  # points, the edge whose number is largest
 
 
-def draw(units, edges, title, *, layers=(), back=(), decimals=2, axes=None):
+def draw(units, edges, title, *, layers=(), back=(), letter="g", decimals=2, axes=None):
     """Layers of `units` [count] each, from left to right, and between two of them `edges`
     [count before, count behind]; `layers` names them.  Numbers have so many `decimals` at most.
     Returns the axes.
 
-    `back` has, for each layer, what comes back to its units, or nothing: it stands below them, and
-    arrows point left.  Positive edges are solid, negative ones dashed; larger ones are thicker.
+    `back` has, for each layer, what comes back to its units, or nothing: it stands below them after
+    the `letter`, and arrows point left.  Negative edges are dashed, larger ones thicker.
     """
     tallest = max(map(len, units)) / 2
     axes = axes or panels(1, width=7.6, height=0.75 + 1.2 * (2 * tallest + 0.2))[0]
@@ -35,7 +35,7 @@ def draw(units, edges, title, *, layers=(), back=(), decimals=2, axes=None):
         _layer(axes, row, points, name, decimals)
     for slopes, points in zip(back, at, strict=False):
         for slope, (x, y) in zip(slopes, points, strict=len(slopes) > 0):
-            _label(axes, (x, y - 1.5 * RADIUS), "g = " + shown(slope, decimals))
+            _label(axes, (x, y - 1.5 * RADIUS), f"{letter} = {shown(slope, decimals)}")
     axes.set(xlim=(-0.6, at[-1][0][0] + 0.6), ylim=(-tallest, tallest + 0.2), aspect="equal")
     named(axes, title, "", "").set_axis_off()
     return axes

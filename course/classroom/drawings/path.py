@@ -8,7 +8,7 @@ from course.classroom.figures import COLOURS, named, panels
 APART, SIDE = 2.6, 0.8  # from step to step, of a box; units of one step are 1 apart
 ROW_APART = 0.9  # between two rows of boxes
 STAGE = {"pixels": 0, "match\n(filter)": 2, "rectify\n(square)": 1, "pool\n(root of sum)": 2,
-         "normalise": 2}  # fmt: skip
+         "normalise": 3}  # fmt: skip
 
 
 def draw(rows, title, *, steps=STAGE, axes=None):

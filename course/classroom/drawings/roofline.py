@@ -11,8 +11,9 @@ def draw(flops_per_s, slopes, title, *, dots=None, axes=None):
     """A flat roof, a slope for each of `slopes` {whence the bytes come: bytes a second}, and `dots`
     {name: (operations per byte, operations a second)}.
 
-    The name of the first slope stands on its left, others on the right of theirs; of the dots only
-    the first and the last have one.  Returns the axes.
+    The name of the first slope stands on its left, others on the right of theirs; above the end of
+    each, the operations per byte.  Of the dots the first and the last have a name.  Returns the
+    axes.
     """
     axes = axes or panels(1, width=7.6, height=4.2)[0]
     axes.set(xscale="log", yscale="log", xlim=INTENSITIES)
@@ -20,11 +21,12 @@ def draw(flops_per_s, slopes, title, *, dots=None, axes=None):
     axes.plot([min(ridges.values()), INTENSITIES[1]], [roof, roof], color="black", lw=1.6)
     axes.annotate("the processor", (INTENSITIES[1], roof), (-4, 5), ha="right", fontsize=9,
                   textcoords="offset points")  # fmt: skip
-    for number, ridge in enumerate(ridges.values()):
-        looks = {"color": COLOURS[number], "ls": DASHES[number % len(DASHES)]}
+    for place, ridge in enumerate(ridges.values()):
+        looks = {"color": COLOURS[place], "ls": DASHES[place % len(DASHES)]}
         axes.plot([INTENSITIES[0], ridge], [INTENSITIES[0] / ridge * roof, roof], **looks)
-    lowest = [INTENSITIES[0] / ridge * roof for ridge in ridges.values()]
-    axes.set_ylim(min(lowest), roof * 2.5)
+        axes.annotate(f"{float(f'{ridge:.2g}'):,g}", (ridge, roof), (0, 5), ha="center", fontsize=9,
+                      textcoords="offset points", color=looks["color"])  # fmt: skip
+    axes.set_ylim(INTENSITIES[0] / max(ridges.values()) * roof, roof * 2.5)
     for place, (name, ridge) in enumerate(sorted(ridges.items(), key=lambda item: item[1])):
         down = 10 ** -(HIGHEST + place * LOWER)
         side = {"ha": "right", "xytext": (-6, 0)} if place == 0 else {"xytext": (6, -6)}

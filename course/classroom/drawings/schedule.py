@@ -13,12 +13,12 @@ KINDS = {
     INPUT_GRADIENT: ("I: gradient of its input", COLOURS[2], "\\\\"),
     WEIGHT_GRADIENT: ("W: gradient of its weights", COLOURS[3], "xx"),
 }
-IDLE = "0.9"
+IDLE, PALER = "0.9", 0.6  # a grey; how much of a colour each later stage of a rank keeps
 WIDTH, LANE, LETTER = 10.4, 0.46, 0.08  # inches: of the figure, of a lane, of a letter
 BARS = 0.72  # the share of the figure's width that is for bars
 
 
-def draw(timing, title, x="time (forwards of one stage)", *, unit_s=1.0, axes=None):
+def draw(timing, title, *, unit_s=1.0, axes=None):
     """Every step of a Timing as a bar with its kind and its micro-batch, in units of `unit_s` from
     the first step's start; with the stage before them where a rank has several.
 
@@ -35,12 +35,12 @@ def draw(timing, title, x="time (forwards of one stage)", *, unit_s=1.0, axes=No
         stages = sorted({span.step.stage for span in row})
         for step, *times in row:
             start, stop = ((time - begin) / unit_s for time in times)
-            _bar(axes, rank, step.kind, start, stop, alpha=0.6 ** stages.index(step.stage))
+            _bar(axes, rank, step.kind, start, stop, alpha=PALER ** stages.index(step.stage))
             texts = _texts(step)[styles[step.kind] :]
             _write(axes, rank, (start + stop) / 2, _fitting(texts, (stop - start) / letter))
     axes.set(xlim=(0, end * 1.005), yticks=range(len(timing.rows)))
     axes.set_yticklabels([f"rank {rank}" for rank in range(len(timing.rows))])
-    named(axes, title, x, "").invert_yaxis()
+    named(axes, title, "time (units: 1 = one forward pass of a stage)", "").invert_yaxis()
     return _with_keys(axes, {span.step.kind for row in timing.rows for span in row})
 
 
@@ -68,8 +68,7 @@ def _styles(rows, letter) -> dict:
         alike = [span for span in spans if span.step.kind == kind]
         letters = median(span.end - span.start for span in alike) / letter
         longest = [max(map(len, each)) for each in zip(*(_texts(span.step) for span in alike))]
-        fits = [style for style in range(least, 3) if longest[style] < letters]
-        styles[kind] = min(fits, default=2)
+        styles[kind] = next((style for style in range(least, 3) if longest[style] < letters), 2)
     return styles
 
 
@@ -92,6 +91,8 @@ def _write(axes, rank, middle, text):
 def _with_keys(axes, kinds):
     keys = [Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
             for kind, (name, colour, hatch) in KINDS.items() if kind in kinds]  # fmt: skip
+    if any((bar.get_alpha() or 1) < 1 for bar in axes.patches):
+        keys.append(Patch(facecolor=COLOURS[0], alpha=PALER, label="pale: a rank's later stages"))
     keys.append(Patch(facecolor=IDLE, label="idle"))
     axes.legend(handles=keys, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return axes

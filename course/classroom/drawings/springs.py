@@ -33,9 +33,9 @@ def show_springs(rate, alpha, tau):
     axes.plot(xs[:seen], color="0.6", linewidth=0.7)
     axes.plot(c[:seen], color="black", linewidth=2, linestyle="--")
     axes.axhline(0, color="0.3", linewidth=0.6)
-    farthest, apart = c[-20:].abs().max().item(), (xs - c[:, None])[-20:].abs().max().item()
-    told = f"at {c[20]:.1f} in step 20; at last within {farthest:.2g} of 0, {apart:.2g} of workers"
-    answer = f"The centre is {told if farthest < 100 else 'more than 100 away in the end'}"
+    far, gap = c[-20:].abs().max().item(), (xs - c[:, None])[-20:].abs().max().item()
+    told = f"at {c[20]:.1f} in step 20; last 20: at most {far:.2g} from 0, {gap:.2g} from a worker"
+    answer = f"Centre {told if far < 100 else 'more than 100 away in the end'}"
     figures.named(axes, answer, "step (thin lines: workers, dashed: their centre)", "x (bottom: 0)")
     axes.set(xlim=(0, len(c) - 1), ylim=(-HIGHEST, HIGHEST))
     return axes

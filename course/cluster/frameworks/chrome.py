@@ -8,13 +8,13 @@ import bisect
 import json
 from typing import NamedTuple
 
-STEP = "step"  # what measure.py calls a step
-ATEN, MESSAGES = "aten::", ("gloo:", "course:")  # how names of events begin
+STEP, BACKWARD = "step", "backward"  # what measure.py calls a step; what autograd runs
+ATEN, AUTOGRAD, MESSAGES = "aten::", "autograd::", ("gloo:", "course:")  # how names begin
 
 
 class Work(NamedTuple):
-    """What a rank did from `start` to `end`, in seconds from the begin of its step: "arithmetic" or
-    a message's name (all_reduce, send, ...)."""
+    """What a rank did from `start` to `end`, in seconds from the begin of its step: "arithmetic", a
+    message's name (all_reduce, send, ...), or "backward", with what lies inside of that."""
 
     what: str
     start: float
@@ -40,14 +40,13 @@ def work_of_step(path) -> list[Work]:
     if not steps:
         raise ValueError(f"{path} has no event that is called {STEP!r}")
     step = min(steps, key=lambda event: event["dur"])
-    thread = [event for event in events if event["tid"] == step["tid"]]
-    lasted = [(_message(event["name"]), event["ts"], _end(event)) for event in events]
+    begin, thread = step["ts"], [event for event in events if event["tid"] == step["tid"]]
+    lasted = [(_kind(event["name"]), event["ts"], _end(event)) for event in events]
     lasted += [("arithmetic", *at) for name, *at in innermost(thread) if name.startswith(ATEN)]
     spans = {}
     for what, start, end in lasted:
-        if what and step["ts"] <= start < _end(step):
-            span = (start - step["ts"]) / 1e6, (end - step["ts"]) / 1e6
-            spans.setdefault(what, []).append(span)
+        if what and begin <= start < _end(step):
+            spans.setdefault(what, []).append(((start - begin) / 1e6, (end - begin) / 1e6))
     found = [Work(what, *span) for what, each in spans.items() for span in union(each)]
     return [*found, Work(STEP, 0.0, step["dur"] / 1e6)]
 
@@ -89,7 +88,7 @@ def innermost(events):
 def exposed_s(work) -> float:
     """Seconds in which messages of a step were under way and no arithmetic was."""
     arithmetic = [(w.start, w.end) for w in work if w.what == "arithmetic"]
-    messages = [(w.start, w.end) for w in work if w.what not in ("arithmetic", STEP)]
+    messages = [(w.start, w.end) for w in work if w.what not in ("arithmetic", BACKWARD, STEP)]
     return _length([*arithmetic, *messages]) - _length(arithmetic)
 
 
@@ -123,9 +122,10 @@ def for_perfetto(paths, out):
         json.dump({"traceEvents": events}, file)
 
 
-def _message(name) -> str:
-    """The message that an event of this name is, if it is one."""
-    return next((name.removeprefix(each) for each in MESSAGES if name.startswith(each)), "")
+def _kind(name) -> str:
+    """Backward, or the message that an event of this name is, if it is one of these."""
+    message = next((name.removeprefix(each) for each in MESSAGES if name.startswith(each)), "")
+    return BACKWARD if name.startswith(AUTOGRAD) else message
 
 
 def _end(event) -> float:

@@ -131,8 +131,8 @@ def memory(plan) -> list[Memory]:
     backward needs of each micro-batch that is under way.
 
     Of a letter in a block: 4 vectors of `features` that all ranks of a tensor group have, and 12
-    that are divided among them, in bf16.  Left out: buffers of messages, the flat gradient, what
-    the memory's own manager wastes.
+    that are divided among them, in bf16.  Left out: attention's scores, of which a fused kernel
+    keeps none; buffers of messages, the flat gradient, what the memory's own manager wastes.
     """
     net, found = plan.network, []
     for stage, blocks in enumerate(net.stage_blocks(plan.pipeline)):

@@ -1,9 +1,9 @@
 """What a plan will take, by formula: seconds of a step and what they go into, bytes that are sent,
 days, energy, money, and what failures waste.
 
-Left out: all that is done number by number (norms, sums, Adam) and attention's own matrices, which
-move through the cards' memory; the start of kernels; reading data; congestion of others; and sums
-of gradients that hide behind the backward pass, which this program does not do.
+Left out: what cards read from their memory and write to it, which for norms, sums and Adam is all
+that counts; the start of kernels; reading data; congestion of others; and sums of gradients that
+hide behind the backward pass, which this program does not do.
 """
 
 from typing import NamedTuple

@@ -33,8 +33,7 @@ class PlannedTraining:
         self.stage = cut_stage(stage, self.grid["tensor"])
         self.pipeline = Pipeline({number: self.stage}, self.grid["pipeline"], plan.schedule,
                                  letter_loss)  # fmt: skip
-        parameters = list(self.stage.parameters())
-        self.update = DataUpdate(self.grid["data"], parameters, plan.sharded)
+        self.update = DataUpdate(self.grid["data"], list(self.stage.parameters()), plan.sharded)
 
     def share(self, batch):
         """This rank's rows of a batch [rows, ...]."""
@@ -51,24 +50,29 @@ class PlannedTraining:
 
 def cut_stage(stage, comm):
     """The blocks of a stage cut over a tensor group, in place; what rests is divided, too."""
-    how = {}
-    for name, part in stage.named_children():
+    how = {"*.attention": _by_heads, "*.up": _linear(ColumnLinear), "*.down": _linear(RowLinear)}
+    for part in stage:
         if isinstance(part, TransformerBlock):
             part.rest_flops /= comm.size
-            how |= {f"{name}.attention": _by_heads, f"{name}.up": _column, f"{name}.down": _row}
     return tensor_parallel(stage, comm, how)
 
 
 def _by_heads(comm, layer):
-    return HeadAttention(comm, layer.qkv, layer.out, layer.heads, causal=True, algorithm=ALGORITHM)
+    return FusedHeads(comm, layer.qkv, layer.out, layer.heads, causal=True, algorithm=ALGORITHM)
 
 
-def _column(comm, layer):
-    return ColumnLinear(comm, layer, algorithm=ALGORITHM)
+def _linear(kind):
+    return lambda comm, layer: kind(comm, layer, algorithm=ALGORITHM)
 
 
-def _row(comm, layer):
-    return RowLinear(comm, layer, algorithm=ALGORITHM)
+class FusedHeads(HeadAttention):
+    """HeadAttention that a GPU computes in one kernel, as FlashAttention does: its scores never
+    reach the memory.  On shapes alone torch would choose the operations of a CPU, which write them.
+    """
+
+    def _attend(self, q, k, v):
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        return flash(q, k, v, 0.0, True)[0] if q.is_meta else super()._attend(q, k, v)
 
 
 class DataUpdate:
@@ -84,8 +88,7 @@ class DataUpdate:
         flat = torch.cat([p.detach().flatten() for p in parameters])
         self.cuts = even_cuts(len(flat), comm.size if sharded else 1)
         mine = self._parts(flat)[comm.rank if sharded else 0]
-        masters = mine.float() if mine.dtype.itemsize < 4 else mine.clone()
-        self.own = nn.Parameter(masters)
+        self.own = nn.Parameter(mine.float() if mine.dtype.itemsize < 4 else mine.clone())
         self.adam = torch.optim.Adam([self.own], lr=lr)
 
     def step(self):

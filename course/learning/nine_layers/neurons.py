@@ -60,8 +60,8 @@ def best_thresholds(responses, labels):
 def selectivity(responses, labels):
     """The Selectivity of the best neuron, neuron and threshold chosen on the very frames scored.
 
-    The papers' protocol: best of many on the test itself, so it flatters, most where there are
-    many neurons. Arguments as in `best_thresholds`.
+    The papers' protocol: best of many on the test itself, so it flatters. Arguments as in
+    `best_thresholds`.
     """
     accuracies, thresholds = best_thresholds(responses, labels)
     neuron = int(accuracies.argmax())

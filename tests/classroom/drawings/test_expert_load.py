@@ -21,8 +21,12 @@ def test_tokens_are_stacked_by_rank_and_dropped_ones_stand_on_top():
         "from rank 1": [(3, 3), (0, 0), (2, 3)],
         "dropped": [(3, 4), (0, 0), (3, 6)],
     }
-    texts = [text.get_text() for text in axes.texts]
-    assert texts[:5] == ["3", "0", "3", "even share", "capacity"]
+    numbers = [(text.get_text(), text.get_position()) for text in axes.texts[:5]]
+    seen = [("3", (0, 3)), ("3", (2, 3))]  # where something is dropped
+    asked = [("4", (0, 4)), ("0", (1, 0)), ("6", (2, 6))]
+    assert sorted(numbers) == sorted(seen + asked)
+    assert {text.get_va() for text in axes.texts[:5] if text.get_position()[1] == 3} == {"top"}
+    assert [text.get_text() for text in axes.texts[5:7]] == ["capacity", "even share"]
 
 
 def test_levels_stand_where_they_are_and_an_expert_above_its_rank():
@@ -44,7 +48,15 @@ def test_ranks_differ_without_colour():
     assert len({group[0].get_hatch() for group in axes.containers[:4]}) == 4
 
 
-def test_names_of_equal_levels_do_not_meet():
-    axes = expert_load.draw(dispatch_plan([[2, 2]]), "Load", capacity=2)
-    above = {text.get_text(): text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}
+def levels(capacity):
+    """How far above its line the name of each level stands (points)."""
+    axes = expert_load.draw(dispatch_plan([[20, 20]]), "Load", capacity=capacity)
+    return {text.get_text(): text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}
+
+
+def test_equal_levels_are_one_line_and_names_of_close_ones_do_not_meet():
+    assert list(levels(20)) == ["capacity = even share"]
+    above = levels(21)
     assert above["capacity"] - above["even share"] >= 12
+    below = levels(19)
+    assert below["even share"] - below["capacity"] >= 12

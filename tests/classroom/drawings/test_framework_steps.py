@@ -1,5 +1,5 @@
 from course.classroom.drawings import framework_steps
-from course.cluster.frameworks.chrome import STEP, Work
+from course.cluster.frameworks.chrome import BACKWARD, STEP, Work
 
 WORKS = {
     "alone": [Work("arithmetic", 0.001, 0.004), Work(STEP, 0, 0.005)],
@@ -27,8 +27,16 @@ def test_each_framework_has_a_lane_and_one_for_its_messages():
 
 def test_the_end_of_each_step_is_marked_and_inside():
     axes = framework_steps.draw(WORKS, "")
-    assert [line.get_xdata()[0] for line in axes.lines] == [5, 10]
+    assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata())] == [5, 10]
     assert axes.get_xlim()[1] > 10
+
+
+def test_a_line_goes_from_where_backward_begins_to_where_it_ends():
+    backward = [Work(BACKWARD, 0.002, 0.004), Work(BACKWARD, 0.006, 0.007)]
+    axes = framework_steps.draw(WORKS | {"three": [*WORKS["two"], *backward]}, "")
+    (line,) = (line for line in axes.lines if line.get_marker() == "|" and len(line.get_xdata()))
+    assert [*line.get_xdata()] == [2, 7] and len({*line.get_ydata()}) == 1
+    assert bars(axes, 3) == bars(axes, 1) and len(axes.get_yticks()) == 5
 
 
 def test_each_kind_of_message_has_a_key():

@@ -57,6 +57,15 @@ def test_dots_of_a_curve_share_its_colour_and_others_have_a_name():
     assert sorted(places(axes)) == ["first", "second", "third"]
 
 
+def test_a_name_keeps_its_looks_in_another_picture():
+    axes = lines.draw(TWO, "Two", "x", "y", dots=TWO, looks={"second": 3})
+    alone = lines.draw({"second": TWO["second"]}, "One", "x", "y", dots=TWO, looks={"second": 3})
+    first, second, _, dots = axes.lines
+    assert second.get_color() == dots.get_color() == lines.COLOURS[3] != first.get_color()
+    assert second.get_linestyle() == alone.lines[0].get_linestyle() == lines.DASHES[3]
+    assert dots.get_marker() == lines.MARKERS[3]
+
+
 def test_a_line_leaves_the_picture_breaks_where_it_is_not_finite_and_is_named_where_last_seen():
     ys = torch.tensor([1.0, 2.0, torch.inf, 3.0, 50.0, torch.nan])
     axes = lines.draw({"up": (range(6), ys)}, "Cut", "x", "y", limits=(0, 10))

@@ -26,6 +26,13 @@ def test_parts_differ_without_colour_and_are_named_once_below():
     assert named == ["weights", "gradients", "optimizer"]
 
 
+def test_a_part_that_no_bar_has_is_not_in_the_list_and_the_others_keep_their_look():
+    rows = {name: {"weights": 2.0, "bubble": 0.0, "rest": 1.0} for name in ("a", "b")}
+    axes = memory.draw(rows, "title", "GB")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["weights", "rest"]
+    assert {hatch for *_, width, hatch in bars(axes) if width} == {*memory.HATCHES[::2][:2]}
+
+
 def test_totals_stand_at_the_ends_and_names_on_parts_with_room():
     texts = [text.get_text().strip() for text in memory.draw(ROWS, "title", "GB").texts]
     assert texts == ["weights", "gradients", "optimizer", "16", "optimizer", "4"]

@@ -42,6 +42,11 @@ def test_layers_have_names_and_what_comes_back_stands_below_its_unit():
     assert at["g = 0.75"][1] < at["1.1"][1] < at["g = −0.75"][1]
 
 
+def test_what_comes_back_can_have_another_letter():
+    words = [text.get_text() for text in texts(drawn(back=((), H, S), letter="δ"))]
+    assert "δ = 1.1" in words and not any(word.startswith("g") for word in words)
+
+
 def test_small_numbers_are_shown_with_more_decimals_where_these_are_asked_for():
     def words(decimals):
         axes = network.draw([X, H, S], [W1, 0.0078 * W2], "", decimals=decimals)

@@ -22,7 +22,13 @@ def test_dots_are_where_they_were_measured_and_the_ends_are_named():
     (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
     assert dots.get_xydata().tolist() == [[0.5, 4], [2, 15], [30, 70]]
     texts = [text.get_text() for text in axes.texts]
-    assert texts == ["the processor", *SLOPES, "batch 1", "batch 64"]
+    assert texts == ["the processor", "8", "800", *SLOPES, "batch 1", "batch 64"]
+
+
+def test_the_operations_per_byte_of_a_corner_stand_above_it():
+    axes = roofline.draw(82e9, SLOPES, "A title")
+    at = {text.get_text(): text.xy for text in axes.texts}
+    assert at["8.2"] == (8.2, 82) and at["820"] == (820, 82)
 
 
 def test_words():

@@ -80,6 +80,14 @@ def test_kinds_differ_without_colour_and_are_named():
     assert len({hatch for _, _, hatch in schedule.KINDS.values()}) == 4
 
 
+@pytest.mark.parametrize(("table", "pale"), [(interleaved(2, 2, 2), 1), (gpipe(2, 2), 0)])
+def test_a_key_says_what_pale_bars_are_where_a_rank_has_several_stages(table, pale):
+    keys = schedule.draw(simulate(table), "a table").get_legend()
+    named = {text.get_text(): patch for text, patch in zip(keys.texts, keys.get_patches())}
+    later = [patch.get_alpha() for name, patch in named.items() if name.startswith("pale")]
+    assert later == pale * [0.6]
+
+
 def test_idle_time_is_grey_behind_every_lane():
     axes = schedule.draw(simulate(gpipe(3, 1)), "naive")
     idle = [bar for bar in axes.patches if bar.get_facecolor() == mpl.colors.to_rgba("0.9")]

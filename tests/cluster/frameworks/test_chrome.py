@@ -5,6 +5,7 @@ import json
 import pytest
 
 from course.cluster.frameworks.chrome import (
+    BACKWARD,
     STEP,
     Work,
     add_messages,
@@ -61,6 +62,19 @@ def test_what_waits_inside_of_an_operation_is_no_arithmetic(tmp_path):
         ("arithmetic", 60, 75),
     ]  # fmt: skip
     assert round(1e6 * exposed_s(work_of_step(path))) == 26
+
+
+def test_backward_is_what_autograd_runs_and_hides_nothing(tmp_path):
+    events = [
+        lasted(STEP, 0, 100), lasted("aten::mm", 5, 10), lasted("aten::mm", 42, 10),
+        lasted("autograd::engine::evaluate_function: AddmmBackward0", 40, 20),
+        lasted("autograd::engine::evaluate_function: TBackward0", 60, 5),
+        lasted("gloo:all_reduce", 55, 20, tid=8),
+    ]  # fmt: skip
+    path = tmp_path / "backward.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert (BACKWARD, 40, 65) in rounded(work_of_step(path))
+    assert round(1e6 * exposed_s(work_of_step(path))) == 20
 
 
 def test_messages_are_counted_by_their_names_and_for_each_step(path):

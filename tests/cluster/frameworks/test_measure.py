@@ -7,7 +7,7 @@ import torch
 from torch.profiler import record_function
 
 from course.cluster.frameworks import WAYS, statements, train_in
-from course.cluster.frameworks.chrome import STEP, read, work_of_step
+from course.cluster.frameworks.chrome import BACKWARD, STEP, read, work_of_step
 from course.collectives import all_reduce
 
 
@@ -38,7 +38,7 @@ def test_traces_have_the_steps_and_the_messages_of_both_kinds(tmp_path):
         assert len([event for event in read(each.traces[0]) if event["name"] == STEP]) == 4
         for path in each.traces:
             kinds = {work.what for work in work_of_step(path)}
-            assert kinds == {"arithmetic", "all_reduce", STEP}
+            assert kinds == {"arithmetic", "all_reduce", BACKWARD, STEP}
         assert each.step_s > 0
     with pytest.raises(FileExistsError, match="course.0.json exists"):
         train_in(ways, steps=1, folder=tmp_path)

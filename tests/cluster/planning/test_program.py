@@ -73,3 +73,11 @@ def test_less_achieved_takes_longer():
     plan = Plan(Transformer(1024, 16, 2, 256), DGX_A100, 1, data=8, rows=64)
     fast, slow = (simulated_step(plan, share).seconds for share in (1.0, 0.25))
     assert fast < slow < 4 * fast
+
+
+def test_imagined_attention_moves_no_bytes_of_length_squared():
+    """A GPU has a fused kernel; what torch does on shapes alone writes a score for every pair."""
+    fast = DGX_A100._replace(device=DGX_A100.device._replace(flops_per_s=1e30))
+    plans = (Plan(Transformer(64, 4, 2, n), fast, 1, data=8, rows=8) for n in (1024, 4096))
+    short, long = (simulated_step(plan).report.ranks[0].computing_s for plan in plans)
+    assert short < long < 4 * short  # four times the letters
