@@ -45,8 +45,9 @@ def work_of_step(path) -> list[Work]:
     lasted += [("arithmetic", *at) for name, *at in innermost(thread) if name.startswith(ATEN)]
     spans = {}
     for what, start, end in lasted:
-        if what and begin <= start < _end(step):
-            spans.setdefault(what, []).append(((start - begin) / 1e6, (end - begin) / 1e6))
+        if what and begin <= start < _end(step):  # a message's end may be noted late
+            span = (start - begin) / 1e6, (min(end, _end(step)) - begin) / 1e6
+            spans.setdefault(what, []).append(span)
     found = [Work(what, *span) for what, each in spans.items() for span in union(each)]
     return [*found, Work(STEP, 0.0, step["dur"] / 1e6)]
 
