@@ -77,6 +77,13 @@ def test_backward_is_what_autograd_runs_and_hides_nothing(tmp_path):
     assert round(1e6 * exposed_s(work_of_step(path))) == 20
 
 
+def test_a_message_whose_end_is_noted_after_the_step_ends_with_it(tmp_path):
+    events = [lasted(STEP, 0, 100), lasted("gloo:all_reduce", 80, 50, tid=8)]
+    path = tmp_path / "late.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert rounded(work_of_step(path)) == [("all_reduce", 80, 100), (STEP, 0, 100)]
+
+
 def test_messages_are_counted_by_their_names_and_for_each_step(path):
     assert calls_a_step(path) == {"gloo:all_reduce": 0.5}
 
