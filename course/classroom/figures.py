@@ -79,9 +79,9 @@ def histograms(samples, title, x, *, bins=60, log="", axes=None):
     return legend(named(axes, title, x, f"share of values in a bin of {edges[1] - edges[0]:.2g}"))
 
 
-def bars(values, title, x, *, marks=None, axes=None):
+def bars(values, title, x, *, number=".3g", marks=None, axes=None):
     """One bar for each of `values` {label: number or [number, low, high]}, `marks` {label: x} as
-    upright lines; the number stands at the bar's end.  Returns the axes.
+    upright lines; the number stands at the bar's end, in the format `number`.  Returns the axes.
     """
     axes = axes or panels(1, height=1.2 + 0.34 * len(values))[0]
     marked = iter(COLOURS[1:])
@@ -89,8 +89,8 @@ def bars(values, title, x, *, marks=None, axes=None):
         middle, low, high = value if isinstance(value, Sequence) else (value,) * 3
         axes.barh(row, middle, 0.62, color=COLOURS[4])
         axes.plot([low, high], [row, row], color="0.2", linewidth=1.5)
-        number = axes.text(max(middle, high), row, f" {middle:.3g}", va="center", fontsize=9)
-        number.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # hides the marks
+        told = axes.text(max(middle, high), row, f" {middle:{number}}", va="center", fontsize=9)
+        told.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # hides the marks
     for label, at in (marks or {}).items():
         axes.axvline(at, label=label, color=next(marked), linestyle="--", linewidth=1)
     axes.set_yticks(range(len(values)), list(values))

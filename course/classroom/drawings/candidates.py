@@ -13,9 +13,7 @@ def draw(scores, titles, baselines):
     panels = figures.panels(len(scores), width=6, height=1.2 + 0.34 * max(map(len, scores)))
     for axes, rows, title, baseline in zip(panels, scores, titles, baselines, strict=True):
         names = order if set(order) == set(rows) else sorted(rows, key=lambda name: rows[name][0])
-        figures.bars({name: rows[name] for name in names}, title, "right (%)", axes=axes)
-        for number, name in zip(axes.texts, names, strict=True):
-            number.set_text(f" {rows[name][0]:.1f}")
+        figures.bars({name: rows[name] for name in names}, title, "", number=".1f", axes=axes)
         axes.axvline(baseline, color="0.4", linestyle="--", linewidth=1)
         axes.set(xlabel="right (%): mean, lowest to highest; dashed: always «no»", xlim=(0, 100))
     return panels

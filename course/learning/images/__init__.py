@@ -1,6 +1,7 @@
 """Real photographs: by name, as patches, as frames with faces; larger sets staged once."""
 
 from course.learning.images.photographs import (
+    HEADS,
     NATURAL,
     PHOTOGRAPHS,
     bsds500,

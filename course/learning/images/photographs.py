@@ -19,6 +19,7 @@ SCIKIT_IMAGE = (
 )
 SCIKIT_LEARN = ("china", "flower")
 PHOTOGRAPHS = tuple(sorted(SCIKIT_IMAGE + SCIKIT_LEARN))
+HEADS = ("astronaut", "camera", "coins")  # photographs that show a human face, or heads on coins
 
 # Left out: sky, moon, eye and coins (no scene around us), brick (one period, repeated).
 NATURAL = tuple(
