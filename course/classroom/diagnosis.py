@@ -14,6 +14,7 @@ from typing import NamedTuple
 from course.classroom.limits import TimeIsUp
 from course.comm import CommMismatch, CommTimeout, PeerLost
 from course.worlds import RankError, RunTimeout
+from course.worlds.pickling import places
 
 NOT_THE_LEARNERS = (
     str(Path(__file__).parents[1]),
@@ -43,8 +44,7 @@ def told(trouble: BaseException) -> str:
     if isinstance(trouble, RankError):
         return told_of_ranks(trouble)
     traceback.clear_frames(trouble.__traceback__)  # they may hold all the memory there is
-    frames = traceback.extract_tb(trouble.__traceback__)
-    place = learners(Place(frame.filename, frame.lineno, frame.name) for frame in frames)
+    place = learners(Place(*where) for where in places(traceback.walk_tb(trouble.__traceback__)))
     title = "your function stopped" if place else "your answer could not be checked"
     if isinstance(trouble, TimeIsUp):
         title = ENDLESS

@@ -28,6 +28,12 @@ for module in (torch.classes, torch.ops):
     copyreg.pickle(type(module), lambda module: (importlib.import_module, (module.__name__,)))
 
 
+def places(walked) -> list[tuple]:
+    """(file, line, function) of each (frame, line) of traceback's `walk_tb` or `walk_stack`."""
+    codes = [(frame.f_code, line) for frame, line in walked]  # between two lines it has none
+    return [(code.co_filename, line or code.co_firstlineno, code.co_name) for code, line in codes]
+
+
 class Failure(NamedTuple):
     """How a rank failed: `trace` is a TracebackException without source lines, which the launcher
     adds (only it has the text of notebook cells); `exception` is None if it cannot travel."""
@@ -46,7 +52,8 @@ class Failure(NamedTuple):
         trace = traceback.TracebackException.from_exception(error, lookup_lines=False)
         inside = OURS if isinstance(error, CommError) else RANK
         trace.stack[:] = [f for f in trace.stack if not f.filename.startswith(inside)]
-        stack = tuple((f.filename, f.lineno, f.name) for f in trace.stack)
+        raised = places(traceback.walk_tb(error.__traceback__))
+        stack = tuple(place for place in raised if not place[0].startswith(inside))
         severity = next((n for n, kind in enumerate(CONSEQUENCES, 1) if isinstance(error, kind)), 0)
         sentence = shortened(f"{type(error).__name__}: {trace}", SENTENCE_CHARACTERS)
         _name_classes(trace)

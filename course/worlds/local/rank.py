@@ -16,7 +16,7 @@ import numpy.random  # numpy alone leaves it to whoever seeds it: to each rank, 
 import torch
 
 from course.worlds.framing import send
-from course.worlds.pickling import OURS, Failure, pack_result
+from course.worlds.pickling import OURS, Failure, pack_result, places
 
 
 def run_rank(rank, control, fds, job):
@@ -70,8 +70,7 @@ def prepare(rank, job):
 
 def user_stack(frame):
     """The learner's part of a stack, as plain tuples (file, line, function)."""
-    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
-    called = itertools.dropwhile(_is_ours, stack)
+    called = itertools.dropwhile(_is_ours, reversed(places(traceback.walk_stack(frame))))
     return list(itertools.takewhile(lambda entry: not _is_ours(entry), called))
 
 
