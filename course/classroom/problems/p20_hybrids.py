@@ -34,7 +34,7 @@ def check_round_megabytes(answer):
     if abs(got / right - 1) > 0.01:
         raise Wrong("that is another number: how many images does a rank show in a round, and to "
                     "how many others?")  # fmt: skip
-    return f"16 images x 9,216 activities x 4 bytes, to 7 others: {right:.2f} MB."
+    return f"16 images x 9,216 activations x 4 bytes, to 7 others: {right:.2f} MB."
 
 
 def show_rows(comm, x, turn):
@@ -321,8 +321,8 @@ EXERCISES = [
     Exercise(
         "round_megabytes",
         "8 ranks with 128 images each train AlexNet by scheme (c), whose convolutions give 9,216 "
-        "activities an image, in float32: how many megabytes of activities does a rank send in one "
-        "round, on the way there?",
+        "activations an image, in float32: how many megabytes of activations does a rank send in "
+        "one round, on the way there?",
         check_round_megabytes,
         (
             "there are 8 rounds, and in each of them a rank shows an eighth of its images.",

@@ -91,7 +91,9 @@ def check_amdahl_on_64(answer):
             raise Wrong(sentence)
     if abs(got / right - 1) > 0.02:
         raise Wrong("that is another number: first find s from 8 GPUs, then put it into the law.")
-    return f"s = {s:.4f}, and 64 GPUs are worth {right:.1f}: one step in {1 / s:.0f} never divides."
+    weak = serial_part(8, up, "weak")
+    return (f"s = {s:.4f}, and by Amdahl's law 64 GPUs are worth {right:.1f}; by Gustafson's law, "
+            f"from the same two rates, {weak + 64 * (1 - weak):.1f}.")  # fmt: skip
 
 
 class Queue:

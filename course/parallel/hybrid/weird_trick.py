@@ -2,13 +2,13 @@
 
 Convolutions have most of the work and few weights: every rank has them all, and its own examples.
 Fully connected layers have most of the weights: every rank has some of their outputs (`CutLinear`),
-for the examples of all.  Between them the examples' activities travel, by one of three schemes:
+for the examples of all.  Between them the examples' activations travel, by one of three schemes:
 
 a   all examples of all ranks at once
 b   all examples of one rank in each round, of p rounds
 c   a p-th of the examples of every rank in each round: every link carries the same all the time
 
-In b and c the next round's activities, and the last one's slopes, travel while a round computes.
+In b and c the next round's activations, and the last one's slopes, travel while a round computes.
 Source: Krizhevsky 2014, «One weird trick for parallelizing convolutional neural networks».
 """
 
@@ -51,7 +51,7 @@ def rounds(scheme: str, rows) -> list[list[tuple]]:
 
 
 def train_in_rounds(comm, top, loss, x, y, *, scheme="c", update=None) -> Trained:
-    """Show x [rows, ...], the activities of this rank's examples, to `top`, whose layers are cut
+    """Show x [rows, ...], the activations of this rank's examples, to `top`, whose layers are cut
     over all ranks, round by round; loss(top(x), y) is a mean over rows, y [rows, ...] their labels.
 
     The gradients of `top` gather over the rounds to that of the mean loss over all rows; or, with
@@ -87,7 +87,7 @@ def weird_trick_cost(scheme, rows, row_bytes, label_bytes, outputs, element_byte
     """Cost of `train_in_rounds`: rows (a number for each rank) of `row_bytes`, labels, and a `top`
     of CutLinears of so many `outputs`.
 
-    Of activities alone a rank sends N (p-1)/p in a round of c, for its N bytes, and as many of
+    Of activations alone a rank sends N (p-1)/p in a round of c, for its N bytes, and as many of
     slopes; p N (p-1)/p at once in a.
     """
     p = len(rows)
