@@ -53,11 +53,12 @@ def draw(rows, found, enough):
     dense = torch.logspace(*torch.tensor([rows[0], rows[-1]]).log2().tolist(), 101, base=2)
     curves = {f"stage {n}": (dense, of_formula(n, enough / dense)) for n in (2, 3)}
     small, large = (found["stage 3"][at] / found["stage 2"][at] for at in (0, -1))
-    answer = f"Stage 3 takes {small:.2f} times as long as stage 2 with {rows[0]:,} rows, "
+    answer = f"Simulated: stage 3 takes {small:.2f} times stage 2 with {rows[0]:,} rows, "
     answer += f"{large:.2f} times with {rows[-1]:,}"
     dots = {name: (rows, times) for name, times in found.items()}
-    axes = lines.draw(curves, answer, "rows of a rank's batch", "step / its arithmetic",
-                      dots=dots, marks={"r = 1": enough}, log="xy", limits=(0.8, 6))  # fmt: skip
+    axes = lines.draw(curves, answer, "rows of a rank's batch (lines: formula)",
+                      "step / its arithmetic", dots=dots, marks={"r = 1": enough},
+                      log="xy", limits=(0.8, 6))  # fmt: skip
     axes.set_xticks(rows, [f"{each:,}" for each in rows])
     axes.set_yticks([1, 2, 3, 4, 5], list("12345"))
     axes.minorticks_off()
