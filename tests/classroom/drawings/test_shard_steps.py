@@ -36,7 +36,7 @@ def test_dots_lines_and_the_mark_are_drawn_inside_of_the_axes():
     texts = [text.get_text() for text in axes.texts]
     assert {"stage 2", "stage 3", "r = 1"} <= set(texts)
     title = axes.get_title() or axes.get_title(loc="left")
-    assert "1.30 times as long as stage 2 with 512 rows, 0.77 times with 4,096" in title
+    assert "1.30 times stage 2 with 512 rows, 0.77 times with 4,096" in title
     low, high = axes.get_ylim()
     assert low < 1 and high > 5.3
     assert [label.get_text() for label in axes.get_xticklabels()] == ["512", "1,024", "4,096"]
