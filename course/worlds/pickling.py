@@ -30,7 +30,7 @@ for module in (torch.classes, torch.ops):
 
 def places(walked) -> list[tuple]:
     """(file, line, function) of each (frame, line) of traceback's `walk_tb` or `walk_stack`."""
-    codes = [(frame.f_code, line) for frame, line in walked]  # between two lines it has none
+    codes = [(frame.f_code, line) for frame, line in walked]  # a signal may come where no line is
     return [(code.co_filename, line or code.co_firstlineno, code.co_name) for code, line in codes]
 
 
