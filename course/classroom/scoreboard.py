@@ -24,7 +24,7 @@ from course.worlds import run, simulated
 WORKERS, IMAGES, BATCH, SLOW = 4, 6400, 64, 5.0
 WORKER = Device("worker", GIGA, GIGA, GIGA, "chosen: a step takes less than its messages")
 CABLE = ETHERNET_1G
-HEADS = ("", "steps", "kB a step", "ms", "ms, one slow", "loss", "wrong (%)")
+HEADS = ("", "steps", "kB a step", "ms in all", "with one slow", "loss", "wrong (%)")
 
 
 class Row(NamedTuple):

@@ -155,9 +155,9 @@ ROWS = [
     Row("<large batch>", 25, 1928.0, 0.3, 1.25, (0.1, 0.1), (0.03, 0.03)),
 ]
 TABLE = """
-               steps  kB a step     ms  ms, one slow           loss  wrong (%)
-all-reduce       100      19.28   56.7         141.2  0.110 ± 0.014  4.0 ± 1.4
-<large batch>     25       1.93  300.0        1250.0  0.100 ± 0.000  3.0 ± 0.0
+               steps  kB a step  ms in all  with one slow           loss  wrong (%)
+all-reduce       100      19.28       56.7          141.2  0.110 ± 0.014  4.0 ± 1.4
+<large batch>     25       1.93      300.0         1250.0  0.100 ± 0.000  3.0 ± 0.0
 """
 
 
