@@ -28,6 +28,7 @@ from course.cluster.planning import (
     Plan,
     Transformer,
     search,
+    usable_bytes,
 )
 from course.cluster.planning import memory as memory_of
 from course.cluster.scaling.laws import Law
@@ -145,8 +146,8 @@ NETWORK = Transformer(features=12288, heads=96, blocks=4, length=2048)
 
 
 def cuts_of_a_plan():
-    """Gigabytes on the fullest card for five ways to cut one network over the same 32 cards; only
-    the first does not fit."""
+    """Gigabytes on the fullest card for five ways to cut one network over the same 32 cards, and
+    what may be used of a card: two of them fit."""
     naive = Plan(NETWORK, DGX_A100, nodes=4, data=32, rows=256, micro_batches=8)
     cuts = {"data 32": naive, "data 32, sharded": naive.changed(sharded=True),
             "data 8, tensor 4, sharded": naive.changed(data=8, tensor=4, sharded=True),
@@ -158,7 +159,8 @@ def cuts_of_a_plan():
         parts = full.kept._asdict() | {"activations": full.activations}
         rows[name] = {part: nbytes / 1e9 for part, nbytes in parts.items()}
     title = "7.3 billion weights on 32 cards, by formula"
-    return memory.draw(rows, title, "GB on the fullest card", marks={"a card": 40})
+    marks = {"may be used: 34": usable_bytes(DGX_A100) / 1e9, "a card: 40": 40}
+    return memory.draw(rows, title, "GB on the fullest card", marks=marks)
 
 
 def within_budget():

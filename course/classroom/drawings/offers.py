@@ -8,15 +8,14 @@ from course.classroom.figures import COLOURS, named, panels
 MARKERS = "osD^v"
 
 
-def draw(candidates, budget, title, *, unit, axes=None):
+def draw(candidates, budget, title, *, unit, own=None, axes=None):
     """A dot for each of `candidates` (a plan and its estimate), by kind of server; grey is what
-    keeps the days and the money of `budget`, and a dot is hollow where the power is too much.
-    Returns the axes."""
+    keeps the days and the money of `budget`, and a dot is hollow where the power is too much.  A
+    star is `own`, one more of them.  Returns the axes."""
     axes = axes or panels(1, width=7.4, height=4.2)[0]
     corner = {"facecolor": "0.9", "edgecolor": "0.4", "linestyle": (0, (5, 2)), "zorder": 0}
-    axes.add_patch(
-        Rectangle((0, 0), budget.days, budget.money, label="within the budget", **corner)
-    )
+    corner["label"] = "within the budget"
+    axes.add_patch(Rectangle((0, 0), budget.days, budget.money, **corner))
     for number, kind in enumerate(dict.fromkeys(c.plan.node.name for c in candidates)):
         told = [c.estimate for c in candidates if c.plan.node.name == kind]
         looks = {"marker": MARKERS[number], "color": COLOURS[number], "s": 26}
@@ -27,6 +26,9 @@ def draw(candidates, budget, title, *, unit, axes=None):
             if group:
                 points = [each.days for each in group], [each.money for each in group]
                 axes.scatter(*points, label=label, **looks, **fill)
+    if own:
+        looks = {"marker": "*", "s": 190, "color": "black", "edgecolor": "white", "zorder": 4}
+        axes.scatter(own[1].days, own[1].money, label="your own plan", **looks)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):  # 20,000, and no power of ten
         axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))

@@ -186,7 +186,7 @@ def check_number(name, answer):
 
 def within_budget():
     """A plan for the network, of 256 rows, that fits its cards and the smaller budget."""
-    return Plan(NETWORK, DGX_A100, 2, data=4, tensor=4, rows=256, micro_batches=4, sharded=True)
+    return Plan(NETWORK, DGX_A100, 2, data=4, tensor=4, rows=256, micro_batches=8, sharded=True)
 
 
 def check_within_budget(answer):

@@ -32,7 +32,7 @@ def overruns(told: Estimate, budget: Budget) -> list[str]:
 
 
 class Candidate(NamedTuple):
-    """A plan that fits its cards' memory, and what it takes."""
+    """A plan that fits its cards, with RESERVE free, and what it takes."""
 
     plan: Plan
     estimate: Estimate
@@ -42,9 +42,9 @@ MOST_MICRO_BATCHES = 8  # that a search tries
 
 
 def search(network, nodes, assumed: Assumptions, rows: int) -> list[Candidate]:
-    """Plans that fit their memory, of `nodes` {NodeType: numbers of servers}, by price: every way
-    to cut the ranks by powers of two, with up to 8 micro-batches, the optimizer sharded where it
-    does not fit otherwise, and the best checkpoint interval.
+    """Plans that pass `check_memory`, of `nodes` {NodeType: numbers of servers}, by price: every
+    way to cut the ranks by powers of two, with up to 8 micro-batches, the optimizer sharded where
+    it does not fit otherwise, and the best checkpoint interval.
 
     What it does not try: uneven tensor groups, other schedules, recomputed activations, sharded
     weights, more micro-batches.  What it does not know is what `estimate` leaves out.

@@ -49,3 +49,12 @@ def test_a_mark_is_in_the_picture_with_its_name():
     assert [line.get_xdata()[0] for line in axes.lines] == [80]
     assert axes.get_title(loc="left") == "Stage 3 fits" and axes.get_xlabel() == "GB a rank"
     assert [label.get_text() for label in axes.get_yticklabels()] == list(ROWS)
+
+
+def test_the_names_of_two_marks_that_lie_close_do_not_touch():
+    axes = memory.draw(ROWS, "title", "GB", marks={"may be used": 15, "a card": 16})
+    axes.figure.canvas.draw()
+    names = [text for text in axes.texts if text.get_text() in ("may be used", "a card")]
+    left, right = (text.get_window_extent() for text in names)
+    lines = [axes.transData.transform((at, 0))[0] for at in (15, 16)]
+    assert left.x1 < lines[0] < lines[1] < right.x0

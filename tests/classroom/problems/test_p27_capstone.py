@@ -67,7 +67,7 @@ GALLERIES = [
     Gallery("within_budget", ..., [
         within_budget(), within_budget,
         plan_with(DGX_H100, 1, data=8, micro_batches=8, sharded=True),
-        plan_with(data=8, tensor=2, micro_batches=4, sharded=True),
+        plan_with(data=8, tensor=2, micro_batches=8, sharded=True),
     ], {
         "a Plan(...) is wanted": "two A100 servers",
         "train the network of this notebook": plan_with(network=Transformer(4096, 32, 4, 2048),
@@ -75,6 +75,7 @@ GALLERIES = [
         "a batch has 256 rows, not 128": plan_with(data=4, tensor=4, rows=128, sharded=True),
         "the servers are A100": Plan(NETWORK, RESTING, 8, data=8, tensor=2, rows=256),
         "GB too little": plan_with(data=16, micro_batches=8),
+        "needs 36.2 GB": plan_with(data=8, tensor=2, micro_batches=4, sharded=True),
         "kW 26.0 of 21.0: 5.0 too much": plan_with(nodes=4, data=8, tensor=4, micro_batches=4,
                                                    sharded=True),
         "money": plan_with(DGX_H100, 2, data=4, tensor=4, micro_batches=4),

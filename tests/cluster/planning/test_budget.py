@@ -32,11 +32,11 @@ def test_overruns_say_by_how_much():
 
 
 def test_a_search_finds_what_fits_the_cheapest_first():
-    found = search(SIZES, {DGX_A100: (1, 2), DGX_H100: (1,)}, ASSUMED, 64)
+    found = search(SIZES, {DGX_A100: (1, 2), DGX_H100: (1,)}, ASSUMED, 256)
     prices = [each.estimate.money for each in found]
     assert prices == sorted(prices) and len({str(each.plan) for each in found}) == len(found)
     for plan, told in found:
-        assert check_memory(plan).total <= plan.node.device.memory_bytes
+        assert check_memory(plan).total <= 0.85 * plan.node.device.memory_bytes
         assert told == estimate(plan, ASSUMED)
         if plan.sharded:  # only where it is needed
             assert max(16 * 0.9 * SIZES.weights / (plan.pipeline * plan.tensor), 0) > 10e9

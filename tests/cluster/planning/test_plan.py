@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from course.cluster.planning import A100_ETHERNET, DGX_A100, Plan, Transformer, check_memory, memory
+from course.cluster.planning import (
+    A100_ETHERNET,
+    DGX_A100,
+    DGX_H100,
+    RESERVE,
+    Plan,
+    Transformer,
+    check_memory,
+    memory,
+    usable_bytes,
+)
 from course.cluster.planning.plan import stage_weights
 from course.cluster.planning.program import PlannedTraining, cut_stage
 from course.cluster.planning.transformer import TransformerBlock
@@ -32,11 +42,26 @@ def test_heads_must_suffice():
 
 def test_too_little_memory_says_which_rank_and_how_much():
     plan = Plan(LARGE, DGX_A100, 4, data=32, micro_batches=8)
-    with pytest.raises(ValueError, match=r"rank 0 \(stage 0\) needs 119.7 GB, 116.5 GB of "
-                       r"weights.* a card has 40 GB, that is 79.7 GB too little"):  # fmt: skip
+    told = r"rank 0 \(stage 0\) needs 119.7 GB, 116.5 GB of weights.* of activations: "
+    told += "of a card's 40 GB 34 may be used, that is 85.7 GB too little"
+    with pytest.raises(ValueError, match=told):
         check_memory(plan)
     shares = plan.changed(data=4, tensor=4, pipeline=2, sharded=True)
-    assert check_memory(shares).total < 40e9
+    assert check_memory(shares).total < 34e9
+
+
+def test_a_reserve_stays_free_to_the_last_byte_that_may_be_used():
+    assert 0.1 <= RESERVE <= 0.2 and usable_bytes(DGX_H100) == pytest.approx((1 - RESERVE) * 80e9)
+    plan = Plan(LARGE, DGX_A100, 4, data=4, pipeline=2, tensor=4, sharded=True)
+    needs = check_memory(plan.changed(node=DGX_H100)).total
+    for share, fits in ((1 - RESERVE - 1e-6, True), (1 - RESERVE + 1e-6, False)):
+        card = DGX_A100.device._replace(memory_bytes=needs / share)
+        small = plan.changed(node=DGX_A100._replace(device=card))
+        if fits:
+            assert check_memory(small).total == needs
+        else:
+            with pytest.raises(ValueError, match="may be used, that is 0.0 GB too little"):
+                check_memory(small)
 
 
 def test_sharding_divides_the_optimizer_alone():
