@@ -111,7 +111,7 @@ def loopback(address="127.0.0.1") -> Finding:
     except OSError as trouble:
         advice = "bring the loopback interface up (`ip link set lo up`) or allow it in the firewall"
         return Finding("loopback", f"{address}: {trouble}", advice, True)
-    return Finding("loopback", f"{address} answers")
+    return Finding("loopback", f"this machine can send to itself ({address})")
 
 
 def cache(folder=None) -> Finding:
@@ -167,7 +167,7 @@ def hosts(obstacle=None) -> Finding:
         obstacle = world.available
     if why := obstacle():
         return Finding("hosts", why, "notebooks show recorded times over Ethernet instead")
-    return Finding("hosts", "an Ethernet cluster in a box can be had")
+    return Finding("hosts", "this machine can imitate a cluster with an Ethernet network")
 
 
 def slurm(obstacle=None, installed=None) -> Finding:
@@ -179,7 +179,7 @@ def slurm(obstacle=None, installed=None) -> Finding:
     if not (shutil.which("srun") if installed is None else installed):
         return Finding("Slurm", "none here: this machine is no part of a cluster")
     if why := obstacle():
-        advice = "ask the cluster's administrators; all but on=slurm() works without"
+        advice = "only on=slurm() needs it: on a cluster, ask its administrators"
         return Finding("Slurm", why, advice)
     return Finding("Slurm", "on=slurm() can ask for nodes")
 
