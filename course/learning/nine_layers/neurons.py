@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import affine_grid, grid_sample
 
 from course.learning.samples import check_above_zero, check_samples
-from course.learning.training.classifier import split
+from course.learning.training.classifier import halves
 
 THRESHOLDS = 20
 SMALLEST_STEP = 1e-6
@@ -81,7 +81,7 @@ def held_out_selectivity(responses, labels, groups, seed):
     them; then the halves swap, and the two accuracies are averaged.
     """
     _check(responses, labels)
-    half = _half(labels, groups, seed)
+    half = halves(labels, groups, seed)
     accuracies = [
         score(selectivity(responses[choose], labels[choose]), responses[~choose], labels[~choose])
         for choose in (half, ~half)
@@ -166,15 +166,6 @@ def _climb(response, image, value, size):
 
 def _unit(image):
     return image / image.norm()
-
-
-def _half(labels, groups, seed):
-    """A bool [frames]: half of the groups of each class."""
-    half = torch.zeros_like(labels, dtype=torch.bool)
-    for label in (0, 1):
-        rows = (labels == label).nonzero().flatten()
-        half[rows], _ = split(groups[rows], 0.5, seed)
-    return half
 
 
 def _check(responses, labels):

@@ -9,6 +9,7 @@ import torch
 
 from course.learning.samples import check_not_negative, check_samples
 
+DECAYS = 0.001, 0.01, 0.1, 1.0  # that `fit_by_halves` tries
 MOST_STEPS = 30  # ten are enough; after 40, rounding would pass a missing minimum off as one
 
 
@@ -61,6 +62,49 @@ def fit(features, labels, *, decay, tolerance=1e-9):
     weights = _newton(rows, labels.double(), decays, tolerance)
     parts = (weights[:-1], weights[-1], mean, spread)
     return Classifier(*(part.to(features.dtype) for part in parts))
+
+
+def fit_by_halves(features, labels, groups, seed):
+    """`fit` with that one of `DECAYS` by which each of the `halves` is best at telling the other's.
+
+    Where `features` are the responses of a layer this is a linear probe: what the layer says to a
+    weighted sum. Source: Alain and Bengio 2016, arXiv 1610.01644; halves of groups are ours.
+    """
+    half = halves(labels, groups, seed)
+
+    def across(decay):
+        pairs = (half, ~half), (~half, half)
+        return sum(
+            fit(features[one], labels[one], decay=decay).accuracy(features[other], labels[other])
+            for one, other in pairs
+        )
+
+    return fit(features, labels, decay=max(DECAYS, key=across))
+
+
+def held_out_accuracy(features, labels, groups, seed):
+    """The accuracy of `fit_by_halves` on groups that had no part in it, a float.
+
+    One of the `halves` learns weights and decay, the other scores them; then they swap, and the two
+    accuracies are averaged.
+    """
+    half = halves(labels, groups, seed)
+    accuracies = [
+        fit_by_halves(features[learn], labels[learn], groups[learn], seed).accuracy(
+            features[~learn], labels[~learn]
+        )
+        for learn in (half, ~half)
+    ]
+    return sum(accuracies) / 2
+
+
+def halves(labels, groups, seed):
+    """A bool [count]: half of the `groups` [count] of each class, `labels` [count] of 0 and 1."""
+    half = torch.zeros_like(labels, dtype=torch.bool)
+    for label in (0, 1):
+        rows = (labels == label).nonzero().flatten()
+        half[rows], _ = split(groups[rows], 0.5, seed)
+    return half
 
 
 def split(groups, part, seed):

@@ -6,7 +6,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from course.learning.training.classifier import Classifier, fit, leaks, split
+from course.learning.training.classifier import (
+    DECAYS,
+    Classifier,
+    fit,
+    fit_by_halves,
+    halves,
+    held_out_accuracy,
+    leaks,
+    split,
+)
 
 
 def drawn(*shape, seed=0):
@@ -157,6 +166,59 @@ def test_persons_by_number_and_photographs_by_name():
 def test_groups_on_both_sides_are_named():
     assert leaks(["bo", *"zyxwvutsr"], ["dee", *"rstuvwxy", "y"]) == list("rstuvwxy")
     assert leaks(torch.tensor([1, 2]), torch.tensor([2, 2, 3])) == [2]
+
+
+def in_groups(seed):
+    """Features [120, 30], labels and groups: 12 groups of 10 rows, which differ more than rows."""
+    groups, labels = torch.arange(120) // 10, torch.arange(120) // 60
+    features = drawn(120, 30, seed=seed) + drawn(12, 30, seed=seed + 1)[groups]
+    features[:, 0] += 2 * labels
+    return features, labels, groups
+
+
+def test_halves_have_half_of_the_groups_of_each_class():
+    _, labels, groups = in_groups(0)
+    half = halves(labels, groups, seed=3)
+    assert leaks(groups[half], groups[~half]) == []
+    assert [len(groups[half & (labels == label)].unique()) for label in (0, 1)] == [3, 3]
+
+
+def test_the_decay_is_the_one_by_which_the_halves_tell_each_other():
+    chosen = set()
+    for seed in range(6):
+        features, labels, groups = in_groups(seed)
+        half, right = halves(labels, groups, seed), {}
+        for decay in DECAYS:
+            one, other = (fit(features[side], labels[side], decay=decay) for side in (half, ~half))
+            right[decay] = (other.accuracy(features[half], labels[half])
+                            + one.accuracy(features[~half], labels[~half]))  # fmt: skip
+        best = max(right, key=right.get)
+        chosen.add(best)
+        found, wanted = (
+            fit_by_halves(features, labels, groups, seed),
+            fit(features, labels, decay=best),
+        )
+        torch.testing.assert_close(found.weights, wanted.weights)
+    assert len(chosen) > 1
+
+
+def test_what_is_known_of_groups_by_heart_is_worth_nothing_held_out():
+    groups = torch.arange(400) // 10
+    labels = (groups % 3 == 0).long()
+    known = torch.nn.functional.one_hot(groups).double() + 0.01 * drawn(400, 40)
+    assert fit(known, labels, decay=DECAYS[0]).accuracy(known, labels) == 1
+    assert held_out_accuracy(known, labels, groups, seed=0) < 0.75
+
+
+def test_rows_that_are_scored_choose_neither_weights_nor_decay():
+    features, labels, groups = in_groups(0)
+    half = halves(labels, groups, seed=1)
+    right = []
+    for learn in half, ~half:
+        found = fit_by_halves(features[learn], labels[learn], groups[learn], seed=1)
+        right.append(found.accuracy(features[~learn], labels[~learn]))
+    assert right[0] != right[1]
+    assert math.isclose(held_out_accuracy(features, labels, groups, seed=1), sum(right) / 2)
 
 
 def broken(value):
