@@ -130,3 +130,29 @@ def test_the_table_links_to_each_notebook_and_has_its_minutes(notebook):
 
 def test_the_readme_says_how_many_notebooks_there_are():
     assert f"The book has {len(notebooks())} notebooks." in README
+
+
+UNREAD = "## Your turn", "## Sources"
+WORDS, LINES, GUESSES = 110, 8, 2  # a minute, as README says
+
+
+def minutes_to_read(path) -> float:
+    """Of all but imports, folded cells, exercises and sources."""
+    read, minutes = True, 0.0
+    for cell in json.loads(path.read_text())["cells"]:
+        text, tags = "".join(cell["source"]), cell["metadata"].get("tags", ())
+        if cell["cell_type"] == "markdown":
+            for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
+                read = not section.startswith(UNREAD) if section.startswith("## ") else read
+                minutes += read * len(re.findall(r"\S*\w\S*", LINK.sub("]", section))) / WORDS
+        elif read and "harness" not in tags and not text.startswith(("import ", "from ")):
+            minutes += sum(map(bool, text.split("\n"))) / LINES + text.count("predict(") / GUESSES
+    return minutes
+
+
+@pytest.mark.parametrize("notebook", notebooks(), ids=lambda notebook: notebook.name)
+def test_the_minutes_to_read_are_counted_at_the_pace_of_the_readme(notebook):
+    assert f"at {WORDS} words and {LINES} lines of code a minute" in README
+    _, _, minutes = rows()[notebook.number]
+    counted = minutes_to_read(ROOT / "notebooks" / notebook.file)
+    assert abs(int(minutes.split()[0]) - counted) < 5, f"{counted:.0f} minutes are counted"
