@@ -152,7 +152,11 @@ def a_day_at(hub, learners, folder):
     and no server."""
     try:
         with hub, desks_of(learners[:3], hub, folder) as desks:
-            a_day_of(*learners, hub=hub, desks=desks)
+            try:
+                a_day_of(*learners, hub=hub, desks=desks)
+            except BaseException as error:
+                error.add_note(f"the log of the hub ends:\n{hub.log()[-6000:]}")
+                raise
     except BaseException as error:
         error.add_note(f'on a hub with kind="{hub.kind}"')
         raise
