@@ -56,7 +56,7 @@ class Context:
                 self.error = watchdog.peer_lost_error(self)
             if self.error is None:
                 self.coroutine.pause()
-            self.request = None
+            self.request = self.operation = None  # a handle, which would keep its tensor alive
         error, self.error = self.error or request.error, None
         if error:
             raise error

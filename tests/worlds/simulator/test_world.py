@@ -1,5 +1,6 @@
 """The same functions on an imagined cluster: their values, and seconds that equal the theory's."""
 
+import gc
 import threading
 
 import pytest
@@ -71,6 +72,27 @@ def step_of_a_net(comm, seed):
 def test_a_training_step_is_bitwise_that_of_real_processes():
     here, there = run(step_of_a_net, 3, 5), run(step_of_a_net, 3, 5, on=switched(3))
     assert here == there
+
+
+MARK = 1009  # numbers: a length that no other tensor has
+
+
+def passes_on(comm):
+    x = zeros(MARK)
+    if comm.rank > 0:
+        comm.recv(x, comm.rank - 1)
+    if comm.rank + 1 < comm.size:
+        comm.send(x, comm.rank + 1)
+
+
+def test_no_tensor_outlives_its_run():
+    """Nor waits for a collection of garbage, which comes late: many runs would fill the memory."""
+    gc.disable()
+    try:
+        run(passes_on, 3, on=switched(3))
+        assert not [x for x in gc.get_objects() if type(x) is torch.Tensor and x.numel() == MARK]
+    finally:
+        gc.enable()
 
 
 # Seconds: those of the theory
