@@ -11,6 +11,7 @@ from course.worlds.pickling import Failure
 from course.worlds.slurm.node import HEAD
 
 END_S = 15.0  # for the agents to end their ranks
+LOSS_S = 2.0  # after a refusal: what ends a node's processes may end its agent last
 
 
 class NodeWorkers:
@@ -44,9 +45,18 @@ class NodeWorkers:
 
     def poll(self, timeout=None) -> list:
         """What the ranks say, as `Workers.poll`.  Raises CommError if there can be no more."""
-        if self.refusal:
-            raise CommError(self.refusal)
-        return self._poll(timeout)
+        return self._loss_or_refusal() if self.refusal else self._poll(timeout)
+
+    def _loss_or_refusal(self) -> list:
+        """The failures of ranks whose node is lost, of which a refusal was the first sign: Slurm
+        knows more of that.  Raises CommError, as it was refused, if all nodes stay."""
+        said, deadline = [], time.monotonic() + LOSS_S
+        while (left := deadline - time.monotonic()) > 0:
+            said += self._poll(left)
+            if any(kind == "failure" for _, kind, _ in said):
+                self.refusal = None
+                return said
+        raise CommError(self.refusal)
 
     def _poll(self, timeout) -> list:
         said = []

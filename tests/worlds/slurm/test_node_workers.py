@@ -7,8 +7,11 @@ import time
 import pytest
 import torch
 
-from course.comm import Trace
+from course.comm import CommError, Trace
 from course.worlds import RankError, RunTimeout, run, slurm
+from course.worlds.framing import Inbox, send
+from course.worlds.local.fork_server import LEADER
+from course.worlds.slurm.node_workers import NodeWorkers
 from tests.worlds.slurm.programs import (
     FIRST_TWO,
     PATIENCE_S,
@@ -86,6 +89,46 @@ def test_why_a_node_was_lost_is_told_and_the_next_run_has_fresh_ones(box, begun,
     with after(begun, lambda: loss(box)), pytest.raises(RankError, match=LOSSES[loss]):
         run(begins, 2, on=FIRST_TWO, timeout=None, limit=PATIENCE_S)
     assert run(summed, 2, on=FIRST_TWO)[1][3] == 1.0
+
+
+class AllocationOfOne:
+    """A node whose agent says what is sent by `far`."""
+
+    def __init__(self, ours, far):
+        self.agents, self.node, self.socket, self.far = [self], "n1", ours, far
+        self.inbox = Inbox(ours)
+
+    def clocks(self):
+        return 0.0, 0.0, 0.0
+
+    def last_said(self):
+        return "CANCELLED"
+
+
+@pytest.fixture
+def refused():
+    """The workers of a node that has just said that it cannot go on."""
+    ours, far = socket.socketpair()
+    with ours, far:
+        workers = NodeWorkers(AllocationOfOne(ours, far), [0])
+        with workers.selector:
+            send(far, (LEADER, "refused", "its ranks were ended"))
+            assert workers.poll(PATIENCE_S) == []
+            yield workers
+
+
+def test_ranks_that_end_shortly_before_their_node_are_lost_with_it(refused):
+    """Slurm ends the processes of a job one by one, and ranks may be the first of them."""
+    refused.allocation.far.close()
+    [(rank, kind, (failure, _))] = refused.poll(PATIENCE_S)
+    assert (rank, kind) == (0, "failure")
+    assert "n1 was lost, with all that ran there (Slurm says: CANCELLED)" in failure.sentence
+    assert refused.poll(0) == []
+
+
+def test_a_node_that_stays_has_refused(refused):
+    with pytest.raises(CommError, match="^node n1: its ranks were ended$"):
+        refused.poll(0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
