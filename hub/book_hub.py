@@ -6,6 +6,7 @@ made before a server starts.  A server keeps its keys and sockets in a folder of
 """
 
 import asyncio
+import contextlib
 import os
 import pwd
 import shlex
@@ -54,6 +55,7 @@ def configure(c, *, kind, state, idle_minutes=60, data=None, partition="", accou
     jupyterhub_config.py.  Raises ValueError where a value cannot be right."""
     required(kind, data)
     keep_files(c, Path(state))
+    c.JupyterHub.template_paths = [str(BOOK / "hub" / "templates")]
     c.JupyterHub.hub_ip = job["address"] if kind == "job" else "127.0.0.1"
     c.Spawner.http_timeout = START_S
     c.Spawner.notebook_dir = f"~/{WORKBOOK}"
@@ -194,7 +196,10 @@ async def hand_out(spawner):
         said, _ = await asyncio.wait_for(copying.communicate(), COPYING_S)
     except TimeoutError:
         copying.kill()
-        said = f"copying took more than {COPYING_S:g} s: does {learner.pw_dir} answer?".encode()
+        with contextlib.suppress(TimeoutError):  # it may hang where nothing can end it
+            await asyncio.wait_for(copying.wait(), LOOK_S)
+        why = f"copying took more than {COPYING_S:g} s: does {learner.pw_dir} answer?"
+        raise told_to_learner(why) from None
     if copying.returncode:
         why = said.decode(errors="replace").strip()
         raise told_to_learner(f"{why}.  Make room in your home, or ask who administers it.")

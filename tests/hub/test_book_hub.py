@@ -1,8 +1,10 @@
 """`hub/book_hub.py`: what a site says becomes JupyterHub's configuration, or a sentence."""
 
 import asyncio
+import getpass
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from traitlets.config import Config
@@ -128,6 +130,14 @@ def test_who_waits_for_a_job_that_has_ended_is_told(configured, monkeypatch, job
     spawner.req_username = spawner.req_homedir = spawner.req_keepvars = "ann"
     with pytest.raises(book_hub.web.HTTPError, match=sentence):
         asyncio.run(spawner.start())
+
+
+def test_who_has_a_home_that_does_not_answer_is_told(monkeypatch):
+    """And gets no server, which would not come up either."""
+    monkeypatch.setattr(book_hub, "COPYING_S", 0.0)
+    spawner = SimpleNamespace(user=SimpleNamespace(name=getpass.getuser()), environment={})
+    with pytest.raises(book_hub.web.HTTPError, match="copying took more than 0 s: does .* answer"):
+        asyncio.run(book_hub.hand_out(spawner))
 
 
 def test_what_cannot_be_is_told_in_a_sentence(configured, tmp_path):

@@ -40,6 +40,8 @@ def work(comm, signals):
 
 run(work, 4, pathlib.Path.home() / ".signals", on=slurm(nodes=2), timeout=None)
 """
+# A page that gave its scripts up, after seven seconds, said for ever that a server was starting.
+PATIENCE_WITH_SCRIPTS_S = "return requirejs.s.contexts._.config.waitSeconds"
 
 pytestmark = [needs_browser, pytest.mark.timeout(1200)]
 
@@ -136,6 +138,7 @@ def a_full_home_is_told(learner, desk):
         with pytest.raises(AssertionError, match="No space left on device.*Make room in your home"):
             Desk(desk.page, desk.hub, learner).log_in(NOTEBOOK)
         desk.page.get(f"{desk.hub.url}/hub/logout")
+        assert desk.page.execute_script(PATIENCE_WITH_SCRIPTS_S) == 0  # none ends it
     finally:
         subprocess.run(["umount", "--lazy", learner.home], check=True)
 
