@@ -1,5 +1,6 @@
 """The launcher's side of one run over several nodes: what is heard of their ranks."""
 
+import os
 import secrets
 import selectors
 import time
@@ -11,7 +12,7 @@ from course.worlds.pickling import Failure
 from course.worlds.slurm.node import HEAD
 
 END_S = 15.0  # for the agents to end their ranks
-LOSS_S = 2.0  # after a refusal: what ends a node's processes may end its agent last
+LOSS_S = 2.0  # what ends all processes of a node may end its agent last
 
 
 class NodeWorkers:
@@ -45,18 +46,21 @@ class NodeWorkers:
 
     def poll(self, timeout=None) -> list:
         """What the ranks say, as `Workers.poll`.  Raises CommError if there can be no more."""
-        return self._loss_or_refusal() if self.refusal else self._poll(timeout)
-
-    def _loss_or_refusal(self) -> list:
-        """The failures of ranks whose node is lost, of which a refusal was the first sign: Slurm
-        knows more of that.  Raises CommError, as it was refused, if all nodes stay."""
-        said, deadline = [], time.monotonic() + LOSS_S
-        while (left := deadline - time.monotonic()) > 0:
+        if self.refusal:
+            raise CommError(self.refusal)
+        said, deadline = self._poll(timeout), time.monotonic() + LOSS_S
+        while self._may_be_lost(said) and (left := deadline - time.monotonic()) > 0:
             said += self._poll(left)
-            if any(kind == "failure" for _, kind, _ in said):
-                self.refusal = None
-                return said
-        raise CommError(self.refusal)
+        self.ended.update(rank for rank, kind, _ in said if kind == "ended")
+        return said
+
+    def _may_be_lost(self, said) -> bool:
+        """Whether what nodes have said may be the first sign of their loss, of which Slurm tells
+        more: ranks were killed, or can be no more."""
+        if any(kind == "failure" for _, kind, _ in said):
+            self.refusal = None
+        killed = {rank for rank, kind, _ in said if kind == "ended"} - self.ended
+        return bool(killed or self.refusal)
 
     def _poll(self, timeout) -> list:
         said = []
@@ -83,7 +87,7 @@ class NodeWorkers:
                 what = what._replace(when=what.when - day)
             events = [(*e[:5], e[5] - ahead, e[6] - ahead, *e[7:]) for e in events]
             return [(rank, kind, (what, events))]
-        elif kind == "ended":
+        elif kind == "ended" and not os.WIFSIGNALED(value):
             self.ended.add(rank)
         return [(rank, kind, value)] if rank != LEADER else []
 

@@ -1,6 +1,7 @@
 """What is heard of ranks on several nodes, and of nodes that are lost."""
 
 import re
+import signal
 import socket
 import time
 
@@ -11,7 +12,7 @@ from course.comm import CommError, Trace
 from course.worlds import RankError, RunTimeout, run, slurm
 from course.worlds.framing import Inbox, send
 from course.worlds.local.fork_server import LEADER
-from course.worlds.slurm.node_workers import NodeWorkers
+from course.worlds.slurm import node_workers
 from tests.worlds.slurm.programs import (
     FIRST_TWO,
     PATIENCE_S,
@@ -92,10 +93,10 @@ def test_why_a_node_was_lost_is_told_and_the_next_run_has_fresh_ones(box, begun,
 
 
 class AllocationOfOne:
-    """A node whose agent says what is sent by `far`."""
+    """One node, whose agent speaks by a socket."""
 
-    def __init__(self, ours, far):
-        self.agents, self.node, self.socket, self.far = [self], "n1", ours, far
+    def __init__(self, ours):
+        self.agents, self.node, self.socket = [self], "n1", ours
         self.inbox = Inbox(ours)
 
     def clocks(self):
@@ -106,29 +107,55 @@ class AllocationOfOne:
 
 
 @pytest.fixture
-def refused():
-    """The workers of a node that has just said that it cannot go on."""
+def alone():
+    """The workers of one node, and the end of its agent."""
     ours, far = socket.socketpair()
     with ours, far:
-        workers = NodeWorkers(AllocationOfOne(ours, far), [0])
+        workers = node_workers.NodeWorkers(AllocationOfOne(ours), [0, 0])
         with workers.selector:
-            send(far, (LEADER, "refused", "its ranks were ended"))
-            assert workers.poll(PATIENCE_S) == []
-            yield workers
+            yield workers, far
 
 
-def test_ranks_that_end_shortly_before_their_node_are_lost_with_it(refused):
-    """Slurm ends the processes of a job one by one, and ranks may be the first of them."""
-    refused.allocation.far.close()
-    [(rank, kind, (failure, _))] = refused.poll(PATIENCE_S)
-    assert (rank, kind) == (0, "failure")
-    assert "n1 was lost, with all that ran there (Slurm says: CANCELLED)" in failure.sentence
-    assert refused.poll(0) == []
+REFUSED, KILLED = (LEADER, "refused", "its ranks were ended"), (0, "ended", signal.SIGTERM)
 
 
-def test_a_node_that_stays_has_refused(refused):
+@pytest.mark.parametrize("sign", [REFUSED, KILLED], ids=["refused", "killed"])
+def test_ranks_that_end_shortly_before_their_node_are_lost_with_it(alone, monkeypatch, sign):
+    """Slurm ends the processes of a job one by one, and its agent may be the last of them."""
+    workers, far = alone
+    monkeypatch.setattr(node_workers, "LOSS_S", PATIENCE_S)
+    listen = workers._poll
+
+    def before_the_agent_ends(timeout):
+        heard = listen(timeout)
+        far.close()
+        return heard
+
+    monkeypatch.setattr(workers, "_poll", before_the_agent_ends)
+    send(far, sign)
+    lost = {rank: value[0] for rank, kind, value in workers.poll() if kind == "failure"}
+    assert set(lost) == {0, 1}
+    for failure in lost.values():
+        assert "n1 was lost, with all that ran there (Slurm says: CANCELLED)" in failure.sentence
+    assert workers.poll(0) == []
+
+
+def test_a_node_that_stays_has_refused(alone, monkeypatch):
+    workers, far = alone
+    monkeypatch.setattr(node_workers, "LOSS_S", 0.01)
+    send(far, REFUSED)
+    assert workers.poll(PATIENCE_S) == []
     with pytest.raises(CommError, match="^node n1: its ranks were ended$"):
-        refused.poll(0)
+        workers.poll(0)
+
+
+def test_a_rank_that_is_killed_on_a_node_that_stays_is_told(alone, monkeypatch):
+    workers, far = alone
+    monkeypatch.setattr(node_workers, "LOSS_S", 0.01)
+    send(far, KILLED)
+    assert workers.poll(PATIENCE_S) == [KILLED]
+    far.close()
+    assert [rank for rank, kind, _ in workers.poll(PATIENCE_S) if kind == "failure"] == [1]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
