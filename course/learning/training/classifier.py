@@ -107,6 +107,21 @@ def halves(labels, groups, seed):
     return half
 
 
+def with_equal_shares(labels, groups, seed):
+    """Rows, int64 [rows], of which both `halves` have as large a share of class 1 as `labels` have.
+
+    Other halves differ in that share, and so in the best threshold, whatever a feature knows. As
+    many rows as can be; those of the largest groups are left out first, and no group as a whole.
+    """
+    half, rows, share = halves(labels, groups, seed), [], labels.double().mean().item()
+    order = (groups[:, None] == groups).tril(-1).sum(dim=1).argsort(stable=True)
+    for side in half, ~half:
+        kinds = [order[(side & (labels == label))[order]] for label in (0, 1)]
+        size = min(len(kind) / part for kind, part in zip(kinds, (1 - share, share)))
+        rows += [kind[: round(size * part)] for kind, part in zip(kinds, (1 - share, share))]
+    return torch.cat(rows)
+
+
 def split(groups, part, seed):
     """Training and test rows, two bool [count] tensors: every group is wholly on one side.
 

@@ -15,6 +15,7 @@ from course.learning.training.classifier import (
     held_out_accuracy,
     leaks,
     split,
+    with_equal_shares,
 )
 
 
@@ -181,6 +182,29 @@ def test_halves_have_half_of_the_groups_of_each_class():
     half = halves(labels, groups, seed=3)
     assert leaks(groups[half], groups[~half]) == []
     assert [len(groups[half & (labels == label)].unique()) for label in (0, 1)] == [3, 3]
+
+
+def test_halves_with_equal_shares_lose_the_rows_of_the_largest_groups():
+    groups = torch.arange(400).sqrt().long() + 1  # from 3 to 39 rows
+    labels = (groups % 3 == 0).long()
+    for seed in range(10):
+        rows = with_equal_shares(labels, groups, seed)
+        half = halves(labels, groups, seed)
+        assert torch.equal(halves(labels[rows], groups[rows], seed), half[rows])
+        assert len(rows.unique()) == len(rows) and len(groups[rows].unique()) == 20
+        for side in half, ~half:
+            kept = side[rows]
+            shown = labels[rows][kept].double().mean()
+            assert abs(shown - labels.double().mean()) < 1 / kept.sum()
+            whole = [(labels[side] == label).sum() == (labels[rows][kept] == label).sum()
+                     for label in (0, 1)]  # fmt: skip
+            assert any(whole)
+            for label in 0, 1:
+                sizes = groups[rows][kept & (labels[rows] == label)].unique(return_counts=True)[1]
+                every = groups[side & (labels == label)].unique(return_counts=True)[1]
+                lost = sizes < every
+                assert not lost.any() or sizes[lost].max() - sizes[lost].min() <= 1
+                assert sizes.max() <= sizes[lost].max() + 1 if lost.any() else True
 
 
 def test_the_decay_is_the_one_by_which_the_halves_tell_each_other():
