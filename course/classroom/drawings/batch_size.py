@@ -94,7 +94,7 @@ def run(rates, losses, title):
     left.set_ylim(0, max(5.2, 1.05 * max(rates)))
     fate = "It learns" if losses[-1] < 0.5 else "It does not learn"
     curves({"": (steps, losses)}, fate, "step", "loss (nats)", log="y", axes=right)
-    right.set_ylim(1e-3, 1e3)
+    right.set(xlim=left.get_xlim(), ylim=(1e-3, 1e3))
     return left, right
 
 
