@@ -6,7 +6,7 @@ from course.classroom.figures import panels
 
 def draw(losses, run, x, y):
     """The `losses` {"training": (xs, ys), "validation": (xs, ys)} of a `run`, and beside them the
-    validation loss near its lowest value (a dot); the title says how far above it the last one is.
+    validation loss near its lowest value (a mark); the title says how far above it the last one is.
     Returns the axes of both.
     """
     xs, ys = losses["validation"]
@@ -15,7 +15,7 @@ def draw(losses, run, x, y):
     looks = {"validation": 1, "lowest": 2}
     dots = {"lowest": ([xs[ys.index(lowest)]], [lowest])}
     lines.draw(losses, f"{run}: both losses", x, y, log="y", axes=both)
-    title = f"The validation loss ends {rise:.0%} above the dot"
+    title = f"The validation loss ends {rise:.0%} above its lowest value"
     limits = 0.95 * lowest, (1.25 + rise) * lowest
     alone = {"validation": losses["validation"]}
     lines.draw(alone, title, x, y, dots=dots, looks=looks, limits=limits, axes=near)

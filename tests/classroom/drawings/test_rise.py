@@ -17,7 +17,7 @@ def test_the_lowest_validation_loss_is_a_dot_and_the_rise_is_told():
     assert alone.get_color() == validation.get_color() != dot.get_color()
     assert dot.get_xydata().tolist() == [[1, 0.8]]
     title = near.get_title(loc="left").replace("\n", " ")
-    assert title == "The validation loss ends 50% above the dot"
+    assert title == "The validation loss ends 50% above its lowest value"
     assert (near.get_xlabel(), near.get_ylabel()) == ("epoch", "loss (nats)")
 
 
