@@ -108,6 +108,8 @@ def chromium(own, logs=()):
                      "--disable-dev-shm-usage", f"--user-data-dir={own / 'browser'}"):  # fmt: skip
         options.add_argument(argument)
     page = webdriver.Chrome(options, webdriver.ChromeService(first_there(DRIVERS)))
+    # As if a learner sat before it: JupyterLab's current notebook is the one that has the focus.
+    page.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     try:
         yield page
     finally:
