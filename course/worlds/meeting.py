@@ -4,11 +4,13 @@ Rank 0 opens a door at an address that all know; the others come in, say where t
 door is theirs, and hear the same of all.  Then each rank knocks at the doors of those behind it.
 """
 
+import atexit
 import contextlib
 import importlib
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from typing import NamedTuple
@@ -86,9 +88,9 @@ class Meeting(NamedTuple):
 
 
 def live(meeting: Meeting, local_ranks: int, name: str):
-    """Run `module:function` as the rank of a meeting; a failure ends this process with status 1."""
+    """Run `module:function` as a meeting's rank, and end this process; a failure: with status 1."""
     from course.worlds.cores import cores
-    from course.worlds.local.rank import prepare
+    from course.worlds.local.rank import flush_files, prepare
 
     try:
         module, _, function = name.partition(":")
@@ -97,8 +99,12 @@ def live(meeting: Meeting, local_ranks: int, name: str):
         sys.path.insert(0, os.getcwd())
         getattr(importlib.import_module(module), function)(comm)
         comm.finish()
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        status = 0
     except BaseException:  # one that calls sys.exit() has failed too
         where = f"rank {meeting.rank} on {socket.gethostname()} failed"
         print(f"{where}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(1)
+        status = 1
+    flush_files()
+    os._exit(status)  # in the interpreter's own end a gloo thread with a tensor left would abort it

@@ -1,7 +1,9 @@
 """Programs that a launcher finds by their name: `module:function`."""
 
+import atexit
 import os
 import socket
+import threading
 
 import torch
 
@@ -22,3 +24,24 @@ def fails(comm):
     if comm.rank == 1:
         raise KeyError("of rank 1")
     comm.recv(torch.empty(1), 1)
+
+
+def leaves_things(comm):
+    """What a rank has not finished itself: a thread, a function for its end, an open file."""
+    late = threading.Thread(target=lambda: (threading.main_thread().join(), said("thread")))
+    late.start()
+    atexit.register(said, "atexit")
+    globals()["file"] = open(os.dup(1), "w")  # noqa: SIM115 - it is to be left open
+    globals()["file"].write("file\n")
+    globals()["torn"] = Torn()
+
+
+def said(word):
+    os.write(1, f"{word}\n".encode())
+
+
+class Torn:
+    """Says so when the interpreter takes its modules apart."""
+
+    def __del__(self, write=os.write):
+        write(1, b"modules\n")

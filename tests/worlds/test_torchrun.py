@@ -28,6 +28,12 @@ def test_a_failure_is_told_and_ends_all():
     )
 
 
+def test_a_rank_leaves_with_all_done_and_before_its_interpreter_is_taken_apart():
+    # in that last part a thread of gloo's that still holds a tensor aborts the process
+    done = torchrun(1, "leaves_things")
+    assert done.stdout.split() == ["thread", "atexit", "file"], done.stdout + done.stderr
+
+
 def test_without_torchrun_it_says_how():
     with pytest.raises(ValueError, match="is for workers that torchrun starts: torchrun --nproc"):
         meeting({})
