@@ -13,7 +13,12 @@ from course.learning.images.faces import orl_faces
 from course.learning.images.frames import frames, smoothness
 from course.learning.images.photographs import bsds500
 from course.learning.nine_layers.network import NineLayers, train_greedily
-from course.learning.nine_layers.neurons import held_out_selectivity, linear_filters, selectivity
+from course.learning.nine_layers.neurons import (
+    held_out_selectivity,
+    linear_filters,
+    principal_components,
+    selectivity,
+)
 from course.learning.nine_layers.plan import BETWEEN, NORMED, WIDE, Geometry, Norm, Plan
 
 TITLE = "The best single neuron for faces"
@@ -22,6 +27,7 @@ SHARES = {"train": 0.25, "val": 0.352}  # 35.2 % are faces in Le's test
 FRAMES = 2000
 SEEDS = 3
 RANDOM_FILTERS = 10_000
+COMPONENTS = 4
 HALVINGS = 4
 STEPS = (80, 60, 100)
 
@@ -96,7 +102,7 @@ def scores_of(seed) -> dict:
     """{who: (papers, honest)}, for all networks and controls."""
     shown, alone = (drawn("train", share, seed).images for share in (SHARES["train"], 0.0))
     test = drawn("val", SHARES["val"], 100 + seed)
-    answers = controls(test.images, seed)
+    answers = controls(shown, test.images, seed)
     for name, plan in PLANS.items():
         net = NineLayers(plan, seed)
         answers[f"{name}, random"] = answer(net, test.images)[-1]
@@ -115,14 +121,19 @@ def drawn(part, share, seed):
     return frames(orl_faces(PERSONS[part]), bsds500(part), FRAMES, share, seed)
 
 
-def controls(images, seed) -> dict:
-    """Responses [frames, ...] that took no training; both signs of each smoothness."""
-    coarse = smoothness(images)
+def controls(shown, images, seed) -> dict:
+    """Responses [frames, ...] that took no network, to `images`; both signs of each."""
+    few = principal_components(*map(NineLayers(PLAIN, seed).even, (images, shown)), COMPONENTS)
     return {
-        "smoothness": torch.cat([coarse, -coarse], dim=1),
-        "a pixel": images,
+        "smoothness": both_signs(smoothness(images)),
+        "a pixel": both_signs(images.flatten(1)),
+        f"1 of {COMPONENTS} principal components": both_signs(few),
         f"1 of {RANDOM_FILTERS} random filters": linear_filters(images, RANDOM_FILTERS, seed),
     }
+
+
+def both_signs(numbers):
+    return torch.cat([numbers, -numbers], dim=1)
 
 
 def answer(net, images) -> list:

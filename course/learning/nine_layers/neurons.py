@@ -100,6 +100,15 @@ def linear_filters(images, count, seed):
     return pixels @ (filters / filters.norm(dim=0))
 
 
+def principal_components(images, shown, count):
+    """`images` [frames, ...] along the `count` directions in which `shown` [others, ...] vary most.
+
+    The largest is the last of [frames, count]; nothing is subtracted, and the signs are any.
+    """
+    seen = shown.flatten(1)
+    return images.flatten(1) @ torch.linalg.eigh(seen.T @ seen).eigenvectors[:, -count:]
+
+
 def optimal_stimulus(response, start, steps):
     """The Stimulus that maximises `response(image) -> [1]` among images of norm 1.
 

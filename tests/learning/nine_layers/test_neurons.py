@@ -13,6 +13,7 @@ from course.learning.nine_layers.neurons import (
     held_out_selectivity,
     linear_filters,
     optimal_stimulus,
+    principal_components,
     rotated,
     scaled,
     score,
@@ -123,6 +124,15 @@ def test_linear_filters_have_length_one():
     images = torch.eye(16, dtype=torch.float64).reshape(16, 1, 4, 4)
     responses = linear_filters(images, 5, seed=0)
     torch.testing.assert_close(responses.norm(dim=0), torch.ones(5, dtype=torch.float64))
+
+
+def test_principal_components_are_the_directions_in_which_what_was_shown_varies_most():
+    turned = torch.linalg.qr(drawn(16, 16).double()).Q
+    spread = torch.linspace(1, 4, 16, dtype=torch.float64)  # along each direction
+    shown = (torch.eye(16, dtype=torch.float64) * spread) @ turned.T
+    asked = drawn(7, 1, 4, 4, seed=1).double()
+    found = principal_components(asked, shown.reshape(16, 1, 4, 4), 3)
+    torch.testing.assert_close(found.abs(), (asked.flatten(1) @ turned[:, -3:]).abs())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
