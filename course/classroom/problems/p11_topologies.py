@@ -82,7 +82,10 @@ def check_shortcuts(answer):
     if matrix.equal(without):
         raise Wrong(f"that is the ring itself, which needs {before} rounds.")
     if rounds >= before:
-        raise Wrong(f"{rounds} rounds instead of {before}: a neighbour more, and no way shorter.")
+        raise Wrong(
+            f"{rounds} rounds instead of {before}: the way is shorter, but a rank with one more "
+            "neighbour gives each of them 1/4 instead of 1/3, and hands on less."
+        )
     if rounds > ROUNDS:
         raise Wrong(f"{rounds} rounds: better than {before}, but more than {ROUNDS}.")
     return f"{rounds} rounds instead of {before}: the gap is {spectral_gap(matrix):.3f} now."
@@ -362,7 +365,8 @@ EXERCISES = [
             "rank r and rank r + 8 sit opposite each other.",
         ),
         "[(r, r + 8) for r in range(8)] needs 44 rounds. [(r, (r + 5) % 16) for r in range(0, 16, "
-        "2)], which leads to others' shortcuts faster, needs 19.",
+        "2)], which leads to others' shortcuts faster, needs 19.  A single shortcut makes it slower: "
+        "its two ranks hand on less (1/4 instead of 1/3), and all others go the old way.",
     ),
     Exercise(
         "mixing_matrix",

@@ -372,7 +372,8 @@ GALLERIES = [
             "rank 0 would have 15 neighbours, not 3.": [(0, rank) for rank in range(2, 15)],
             "rank 0 would have 4 neighbours, not 3.": [(r, (r + 2) % 16) for r in range(16)],
             "that is the ring itself, which needs 133 rounds.": [(0, 1), (15, 0)],
-            "179 rounds instead of 133: a neighbour more, and no way shorter.": [
+            "179 rounds instead of 133: the way is shorter, but a rank with one more neighbour "
+            "gives each of them 1/4 instead of 1/3, and hands on less.": [
                 (rank, 15 - rank) for rank in range(1, 7)
             ],
             "62 rounds: better than 133, but more than 50.": [(0, 8), (4, 12)],
