@@ -77,10 +77,10 @@ def when_sent(ready, per_bucket, p, alpha, beta) -> list:
     return spans
 
 
-def on_the_cable(alone, one, several) -> str:
-    """What three times of a real step (ms) show: without a cable, with one bucket, with several."""
+def on_the_cable(alone, one, several, hidden, sent) -> str:
+    """What times of real steps (ms) show: without a cable, with one bucket, with several, whose
+    messages take `sent`, `hidden` of it beside backward."""
     cable_ms = 1e3 * LAYERS * WIDE**2 * 4 / worlds.hosts(2, rate=RATE).bytes_per_s
     if not 1 < one / (alone + cable_ms) < 1.5 or several > one:
-        return "2 hosts, 1 Gb/s: other work has disturbed these times, and they show nothing"
-    hidden = f"buckets hide {one - several} of at least {cable_ms:.0f} ms on the cable"
-    return f"2 hosts, 1 Gb/s: {hidden}"
+        return "Other work has disturbed these times, and they show nothing"
+    return f"{one - several:.0f} ms less: {hidden:.0f} of {sent:.0f} ms of messages beside backward"

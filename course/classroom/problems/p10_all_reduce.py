@@ -239,7 +239,7 @@ def imagined_steps(answer, ranks, elements) -> float:
 def sum_round_the_ring(comm, x):
     """Make `x` [n] the sum of all ranks' x, in chunks that travel round the ring twice.
 
-    Cost: 2(p - 1) steps, 2n(p - 1)/p elements a rank.
+    Cost: 2(p - 1) steps, 2(p - 1)n elements from all ranks together.
     """
     chunks = x.tensor_split(comm.size)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -255,7 +255,7 @@ def check_sum_round_the_ring(answer):
         check_ring_bytes(ranks, elements, trace)
         if ranks > 2:  # two may as well exchange all of x once
             check_ring(trace, 2 * (ranks - 1))
-    return "2(p - 1) messages and not a byte more than 2N(p - 1)/p, on 1 to 5 ranks."
+    return "2(p - 1) messages a rank, and no more than 2(p - 1)N bytes in all, on 1 to 5 ranks."
 
 
 RING_CASES = ((2, 12), (4, 12), (3, 12), (1, 5), (4, 10), (5, 3))
@@ -337,7 +337,7 @@ def pass_the_sums_on(comm, x):
     """Every rank's x [n] becomes the sum of all, round the ring.
 
     After the first loop, rank r has added up chunk r + 1: that of its right neighbour.
-    Cost: 2(p - 1) steps, 2n(p - 1)/p elements a rank.
+    Cost: 2(p - 1) steps, 2(p - 1)n elements from all ranks together.
     """
     p, chunks = comm.size, x.tensor_split(comm.size)
     right, left = (comm.rank + 1) % p, (comm.rank - 1) % p
@@ -394,8 +394,8 @@ EXERCISES = [
     Exercise(
         "sum_round_the_ring",
         "write sum_round_the_ring(comm, x): every rank's x [n] becomes the sum of all, in place, "
-        "in 2(p - 1) messages from each rank to its right neighbour, of 2n(p - 1)/p elements "
-        "together, for any n and any number of ranks p.",
+        "in 2(p - 1) messages from each rank to its right neighbour, of 2(p - 1)n elements "
+        "from all ranks together, for any n and any number of ranks p.",
         check_sum_round_the_ring,
         (
             "x.tensor_split(comm.size) gives p chunks as views of x; some may be empty.",

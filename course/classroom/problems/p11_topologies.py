@@ -365,8 +365,8 @@ EXERCISES = [
             "rank r and rank r + 8 sit opposite each other.",
         ),
         "[(r, r + 8) for r in range(8)] needs 44 rounds. [(r, (r + 5) % 16) for r in range(0, 16, "
-        "2)], which leads to others' shortcuts faster, needs 19.  A single shortcut makes it slower: "
-        "its two ranks hand on less (1/4 instead of 1/3), and all others go the old way.",
+        "2)], which leads to others' shortcuts faster, needs 19.  One shortcut alone makes it "
+        "slower: its two ranks hand on less (1/4 instead of 1/3), all others go the old way.",
     ),
     Exercise(
         "mixing_matrix",
