@@ -122,7 +122,7 @@ def drawn(part, share, seed):
 
 
 def controls(shown, images, seed) -> dict:
-    """Responses [frames, ...] that took no network, to `images`; both signs of each."""
+    """Responses [frames, ...] to `images` without a network; both signs of what is not random."""
     few = principal_components(*map(NineLayers(PLAIN, seed).even, (images, shown)), COMPONENTS)
     return {
         "smoothness": both_signs(smoothness(images)),

@@ -88,7 +88,7 @@ class Meeting(NamedTuple):
 
 
 def live(meeting: Meeting, local_ranks: int, name: str):
-    """Run `module:function` as a meeting's rank, and end this process; a failure: with status 1."""
+    """Run `module:function` as a meeting's rank, then end this process: with 1 after a failure."""
     from course.worlds.cores import cores
     from course.worlds.local.rank import flush_files, prepare
 
