@@ -74,9 +74,16 @@ def check_ring_order(answer):
         if given != devices:
             raise Wrong("the order is right, but the list that the function was given has changed.")
         _crossings(list(order), devices)
-    took = 1e3 * ring_all_reduce_s(graph, list(function(answer)(list(told))), 1e8)
-    before = 1e3 * ring_all_reduce_s(graph, [name for name, *_ in told], 1e8)
-    return f"an all-reduce of 100 MB takes {took:.0f} ms, and as it was handed out {before:.0f} ms."
+    took, before, best = (
+        1e3 * ring_all_reduce_s(graph, order, 1e8)
+        for order in (list(function(answer)(list(told))), [name for name, *_ in told],
+                      ring_order(told))
+    )  # fmt: skip
+    said = f"an all-reduce of 100 MB takes {took:.0f} ms, and as it was handed out {before:.0f} ms."
+    return said if took < 1.1 * best else (
+        f"{said} Inside a server the order matters, too: sorted by name as well, it takes "
+        f"{best:.0f} ms, because no cable carries two messages in one direction."
+    )  # fmt: skip
 
 
 def _same_devices(order, devices):
@@ -281,7 +288,7 @@ EXERCISES = [
         (
             "a ring that keeps the devices of a server together leaves each server once.",
             "servers of one pod should follow one another, too.",
-            "sort by pod, then by server.",
+            "sort by pod, then by server, then by name: in a server, neighbours have cables.",
         ),
         ring_order,
     ),

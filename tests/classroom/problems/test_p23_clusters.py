@@ -6,6 +6,7 @@ import math
 from course.classroom.problems.p23_clusters import (
     busiest_link,
     busiest_link_with_the_bug,
+    check_ring_order,
     pod_ports,
     ring_order,
     servers_fed,
@@ -316,3 +317,9 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_an_order_that_is_slow_inside_servers_is_told_how_fast_it_could_be():
+    told = {answer: check_ring_order(answer) for answer in (ring_order, order_in_groups)}
+    assert "takes 16 ms" in told[ring_order] and "Inside" not in told[ring_order]
+    assert "takes 31 ms" in told[order_in_groups] and "takes 16 ms" in told[order_in_groups]
