@@ -111,6 +111,11 @@ def check_who_owns(answer):
     compare(as_spans(answer), as_spans(who_owns), cases, slips,
             otherwise="where in the vector of all tensors does the part of this rank begin?",
             shape_is="a list of spans")  # fmt: skip
+    for case in cases:
+        for start, stop in answer(*case):
+            if start > stop:
+                raise Wrong(f"of a tensor of which a rank has nothing, start = stop is wanted, not "
+                            f"({start}, {stop}).")  # fmt: skip
     return "a cut through the middle of a tensor, empty parts and all: every element has one owner."
 
 

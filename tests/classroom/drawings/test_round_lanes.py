@@ -26,6 +26,15 @@ def test_each_round_is_a_piece_and_its_images_come_before_it(found):
         assert network[0].end <= computed[0].start and network[-1].end > computed[-1].end
 
 
+def test_images_come_before_their_round_and_gradients_return_after_it(found):
+    computed, network = found["c"].values()
+    images, gradients = ([piece for piece in network if piece.what == what]
+                         for what in ("images come", "gradients return"))  # fmt: skip
+    for come, go, back in zip(images, computed, gradients, strict=True):
+        assert come.text == go.text == back.text
+        assert come.end <= go.start and go.end <= back.start
+
+
 def test_time_is_counted_from_when_the_weights_are_made(found):
     def made_slowly():
         torch.zeros(10**8)

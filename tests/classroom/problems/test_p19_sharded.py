@@ -64,7 +64,18 @@ def how_many(sizes, ranks, rank):
     return [stop - start for start, stop in who_owns(sizes, ranks, rank)]
 
 
-def test_an_empty_span_may_be_written_in_any_way():
+def not_kept_in_order(sizes, ranks, rank):
+    """Where a rank has nothing, start may lie behind stop."""
+    bounds = [0, *torch.tensor([len(part) for part in torch.arange(sum(sizes)).tensor_split(ranks)])
+              .cumsum(0).tolist()]  # fmt: skip
+    first, last, spans, begin = bounds[rank], bounds[rank + 1], [], 0
+    for size in sizes:
+        spans.append((max(first - begin, 0), min(last - begin, size)))
+        begin += size
+    return spans
+
+
+def test_empty_spans_are_compared_as_equal():
     assert as_pair((5, 5)) == as_pair([7, 3]) == as_pair((0, 0)) == (0, 0)
 
 
@@ -342,6 +353,7 @@ GALLERIES = [
         "rank 0 alone has one more": one_rank_too_many_has_one_more,
         "where in the vector of all tensors": whole_tensors,
         "a list of pairs": in_the_whole_vector,
+        "start = stop is wanted": not_kept_in_order,
         "is a pair (start, stop)": how_many,
     }),
     Gallery("mean_of_own_part", mean_stub, [mean_of_own_part, mean_by_all_to_all], {
