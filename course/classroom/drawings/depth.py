@@ -20,7 +20,7 @@ def draw(image, layers, window):
     """The region on an image [height, width], for so many layers of window x window.  Returns the
     axes."""
     fetched, computed = shares(image.shape, layers, window)
-    answer = f"Layers: {layers}; the region is {fetched:.1f} tiles, and the rank "
+    answer = f"Layers: {layers}; the region: {fetched:.1f} tiles; the rank "
     answer += f"computes {computed:.1f} times its share"
     layout = evenly(image.shape, (ACROSS, ACROSS))
     regions = _regions(image.shape, layers, window)

@@ -173,7 +173,8 @@ def fetched(height, width, grid, window) -> int:
 
 def check_best_grid(answer):
     cases = [(512, 512, 16, 9), (300, 300, 6, 3), (512, 512, 4, 33), (1024, 192, 16, 9),
-             (96, 2048, 8, 5), (64, 64, 1, 5), (128, 1024, 4, 17)]  # fmt: skip
+             (96, 2048, 8, 5), (64, 64, 1, 5), (128, 1024, 4, 17), (512, 256, 4, 33),
+             (256, 512, 4, 33)]  # fmt: skip
     for case in cases:
         height, width, ranks, window = case
         got = function(answer)(*case)
@@ -191,10 +192,18 @@ def check_best_grid(answer):
             sentence += f"{across:.0f} tiles fetch {found:,} pixels, and {least:,} are enough. "
             if fetched(height, width, (int(across), int(down)), window) == least:
                 raise Wrong(sentence + "The two numbers may be in the wrong order.")
+            if length_of_cuts(case, got) <= length_of_cuts(case, best_grid(*case)):
+                raise Wrong(sentence + "Its cuts are no longer. But at each crossing of two cuts a "
+                            "corner is fetched as well.")  # fmt: skip
             if down == across:
                 raise Wrong(sentence + "The tiles should be square, not the grid.")
             raise Wrong(sentence + "Which sides of a tile cost?")
-    return "as square as the tiles can be: what crosses is their edges."
+    return "no other grid fetches less: what crosses are edges, and corners where cuts meet."
+
+
+def length_of_cuts(case, grid) -> int:
+    """Pixels along all cuts of the image of a `case`, without a thought of their crossings."""
+    return (grid[0] - 1) * case[1] + (grid[1] - 1) * case[0]
 
 
 def row_parallel_layer(comm, w, b, x):
@@ -232,7 +241,7 @@ def check_row_parallel_layer(answer):
             check_bias(where, ranks, got, product, b)
         if max(trace.sent_messages) > 8:
             raise Wrong("one all-reduce is enough: nothing more need be sent.")
-    return "the bias is added once, on 1, 2 and 3 ranks, and by all of them after the sum."
+    return "the bias enters y once, on 1, 2 and 3 ranks."
 
 
 def check_bias(where, ranks, got, product, b):
@@ -292,9 +301,10 @@ EXERCISES = [
         check_best_grid,
         (
             "try all (down, ranks // down) where down divides ranks.",
-            "what is fetched lies along the cuts: down - 1 cuts are `width` long, across - 1 are "
-            "`height` long.",
-            "min(grids, key=lambda grid: (grid[0] - 1) * width + (grid[1] - 1) * height)",
+            "down - 1 cuts are `width` long, across - 1 are `height` long, each is window - 1 "
+            "pixels wide, and at each crossing there is a corner as well.",
+            "where no tile is narrower than its halo, all ranks together see (height + (down - 1) "
+            "* (window - 1)) * (width + (across - 1) * (window - 1)) pixels.",
         ),
         best_grid,
     ),

@@ -38,9 +38,16 @@ def outputs(cuts, kernel, stride=1, padding=0, dilation=1) -> int:
 def everybody(answer):
     """An answer's owners of all outputs of all WINDOWS.  Raises Wrong for what is no number."""
 
+    def owner(o, case):
+        found = function(answer)(o, *case)
+        if found is None:
+            raise Wrong(f"nothing came back for o = {o}, cuts = {case[0]}: every output has an "
+                        "owner, be its middle in the image or beyond.")  # fmt: skip
+        return number(found)
+
     def owners():
-        found = [function(answer)(o, *case) for case in WINDOWS for o in range(outputs(*case))]
-        return torch.tensor([number(each) for each in found], dtype=torch.float64)
+        found = [owner(o, case) for case in WINDOWS for o in range(outputs(*case))]
+        return torch.tensor(found, dtype=torch.float64)
 
     return owners
 
@@ -153,11 +160,15 @@ def added(own, before, behind, sign=1):
 
 def slips_of_adjoint(own, back, mine):
     """(a wrong slope, what is wrong with it), in the order in which they are looked for."""
-    copied = own.clone()
+    copied, beside = own.clone(), own.clone()
     copied[:REACH], copied[-REACH:] = back
+    for edge, came in zip((beside[:REACH], beside[-REACH:]), back):
+        edge.copy_(came if came.any() else edge)  # nothing comes where nobody is
+    overwrites = "overwrites its own slopes: add, since both ranks have used that number."
     return [
         (own, "what its numbers have become in the halos of its neighbours is missing."),
-        (copied, "what comes back is added to what is there: both ranks have used that number."),
+        (copied, overwrites),
+        (beside, overwrites),
         (added(own, mine[:REACH], mine[-REACH:]),
          "adds its own halos: they are slopes of its neighbours' numbers, and go to them."),
         (added(own, *reversed(back)),
@@ -186,7 +197,7 @@ def check_halo_adjoint(answer):
                 f"{where} has another slope: which neighbour has seen which of its numbers?"
             )
         check_halos_alone(ranks, trace, 8 * REACH)
-    return "<Hx, y> = <x, H*y> on 1 to 4 ranks, and no more travels back than has come."
+    return "<Hx, y> = <x, H^T y> on 1 to 4 ranks, and no more travels back than has come."
 
 
 def check_halos_alone(ranks, trace, halo_bytes):

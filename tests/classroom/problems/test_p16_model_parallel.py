@@ -158,13 +158,21 @@ def grid_stub(height, width, ranks, window):
     ...
 
 
+def grid_by_regions(height, width, ranks, window):
+    """What all ranks together see, pixels that several of them see counted for each."""
+    grids = [(down, ranks // down) for down in range(1, ranks + 1) if ranks % down == 0]
+    more = window - 1
+    return min(grids, key=lambda grid: (height + (grid[0] - 1) * more)
+               * (width + (grid[1] - 1) * more))  # fmt: skip
+
+
 def grid_by_cuts(height, width, ranks, window):
     grids = [(down, ranks // down) for down in range(1, ranks + 1) if ranks % down == 0]
     return min(grids, key=lambda grid: (grid[0] - 1) * width + (grid[1] - 1) * height)
 
 
 def turned(height, width, ranks, window):
-    return grid_by_cuts(width, height, ranks, window)
+    return grid_by_regions(width, height, ranks, window)
 
 
 def square_grid(height, width, ranks, window):
@@ -281,7 +289,8 @@ GALLERIES = [
         "hidden neurons need not cross": hidden_neurons_gathered,
         "should return y": nothing_comes_back,
     }),
-    Gallery("best_grid", grid_stub, [grid_by_cuts], {
+    Gallery("best_grid", grid_stub, [grid_by_regions], {
+        "at each crossing of two cuts": grid_by_cuts,
         "may be in the wrong order": turned,
         "The tiles should be square, not the grid": square_grid,
         "Which sides of a tile cost": strips,

@@ -93,6 +93,14 @@ def always_the_first(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return 0
 
 
+def owner_in_the_image(o, cuts, kernel, stride=1, padding=0, dilation=1):
+    """Nothing for a middle beyond the image."""
+    middle = o * stride - padding + dilation * (kernel - 1) / 2
+    for rank, start in enumerate(cuts[:-1]):
+        if start <= middle < cuts[rank + 1]:
+            return rank
+
+
 def the_place_itself(o, cuts, kernel, stride=1, padding=0, dilation=1):
     return f"the owner of {o}"
 
@@ -148,6 +156,15 @@ def halos_of(comm, slope, reach):
 def overwritten(comm, slope, reach):
     own = slope[reach:-reach].clone()
     own[:reach], own[-reach:] = halos_of(comm, slope, reach)
+    return own
+
+
+def overwritten_where_somebody_is(comm, slope, reach):
+    own, back = slope[reach:-reach].clone(), halos_of(comm, slope, reach)
+    if comm.rank > 0:
+        own[:reach] = back[0]
+    if comm.rank < comm.size - 1:
+        own[-reach:] = back[1]
     return own
 
 
@@ -411,12 +428,14 @@ GALLERIES = [
         "is the first one of rank r + 1": owner_of_the_cut,
         "belongs to the rank at that edge": owner_without_edges,
         "where is their middle": always_the_first,
+        "nothing came back for o = ": owner_in_the_image,
         "a number is wanted": the_place_itself,
     }),
     Gallery("halo_adjoint", adjoint_stub,
             [halo_adjoint, adjoint_by_handles, adjoint_by_autograd], {
         "in the halos of its neighbours is missing": own_numbers_only,
         "both ranks have used that number": overwritten,
+        "overwrites its own slopes": overwritten_where_somebody_is,
         "adds its own halos": its_own_halos,
         "what the left neighbour sends on the right side": sides_exchanged,
         "the edges of its neighbours' own numbers": edges_sent,
