@@ -28,7 +28,7 @@ def draw(plan, title, *, capacity=None, axes=None):
     for expert, (seen, dropped) in enumerate(zip(plan.tokens, plan.dropped)):
         axes.text(expert, seen + dropped, str(seen + dropped), va="bottom", **NUMBER)
         if dropped:
-            axes.text(expert, seen, str(seen), va="top", **NUMBER)
+            axes.text(expert, seen - axes.get_ylim()[1] / 60, str(seen), va="top", **NUMBER)
     share = sum(map(sum, plan.asked)) / count
     _mark(axes, {share: "even share", capacity: "capacity" + " = even share" * (capacity == share)})
     _name_owners(axes, plan)

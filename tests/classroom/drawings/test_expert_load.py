@@ -21,11 +21,13 @@ def test_tokens_are_stacked_by_rank_and_dropped_ones_stand_on_top():
         "from rank 1": [(3, 3), (0, 0), (2, 3)],
         "dropped": [(3, 4), (0, 0), (3, 6)],
     }
-    numbers = [(text.get_text(), text.get_position()) for text in axes.texts[:5]]
+    places = [text.get_position() for text in axes.texts[:5]]
+    numbers = [(text.get_text(), (x, round(y))) for text, (x, y) in zip(axes.texts, places)]
     seen = [("3", (0, 3)), ("3", (2, 3))]  # where something is dropped
     asked = [("4", (0, 4)), ("0", (1, 0)), ("6", (2, 6))]
     assert sorted(numbers) == sorted(seen + asked)
-    assert {text.get_va() for text in axes.texts[:5] if text.get_position()[1] == 3} == {"top"}
+    below = {text.get_va() for text, (_, y) in zip(axes.texts, places) if 2.8 < y < 3}
+    assert below == {"top"}  # a little below the line of the capacity
     assert [text.get_text() for text in axes.texts[5:7]] == ["capacity", "even share"]
 
 
