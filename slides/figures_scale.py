@@ -168,6 +168,6 @@ def within_budget():
     assumed = Assumptions(achieved=0.6, letters=20 * NETWORK.weights,
                           prices={"A100": 1.2, "A100, 10 Gb/s": 0.9, "H100": 4.0})  # fmt: skip
     choice = {DGX_A100: (2, 4), A100_ETHERNET: (2, 4), DGX_H100: (1, 2, 4)}
-    budget = Budget(money=18_000, watts=30_000, days=14.5)
+    budget = Budget(money=18_000, watts=30_000, days=13.8)
     title = "Every way to cut by powers of two, by formula"
     return offers.draw(search(NETWORK, choice, assumed, 256), budget, title, unit="coins")

@@ -31,7 +31,7 @@ def draw(candidates, budget, title, *, unit, own=None, axes=None):
         axes.scatter(own[1].days, own[1].money, label="your own plan", **looks)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):  # 20,000, and no power of ten
-        axis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 7)))
+        axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axis.set_minor_formatter(NullFormatter())
     axes.spines[["top", "right"]].set_visible(False)

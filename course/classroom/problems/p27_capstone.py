@@ -23,7 +23,7 @@ from course.parallel.hybrid import Grid
 NETWORK = Transformer(features=12288, heads=96, blocks=4, length=2048)
 ASSUMED = Assumptions(achieved=0.6, letters=20 * NETWORK.weights,
                       prices={"A100": 1.2, "A100, 10 Gb/s": 0.9, "H100": 4.0})  # fmt: skip
-SMALL_BUDGET = Budget(money=13_500, watts=21_000, days=30)
+SMALL_BUDGET = Budget(money=12_500, watts=21_000, days=30)
 ROWS = 256
 
 # The sheet: 20 billion weights, 400 billion letters; 8 servers of 8 cards; data 4 x pipeline 4 x

@@ -113,21 +113,33 @@ def tensor_cost(plan) -> cost.Cost:
     return sums[ALGORITHM]
 
 
-def data_cost(plan, stage: int) -> cost.Cost:
-    """Of the gradients of a stage, once a step; with sharding, of the weights that come back."""
-    elements, nbytes = round(stage_weights(plan, stage)), number_bytes(plan)
-    if not plan.sharded:
-        return cost.all_reduces(plan.data, elements, nbytes)["ring"]
-    cuts = even_cuts(elements, plan.data)
-    parts = [nbytes * (stop - start) for start, stop in zip(cuts, cuts[1:])]
-    return cost.reduce_scatter(parts).then(cost.all_gather(parts))
+def data_levels(plan) -> list:
+    """[(ranks, (seconds a message, seconds a byte))] of the sums along the data axis: inside
+    servers and then across them, where several of its ranks are in each; or of all at once."""
+    cards, stride = plan.node.cards, plan.tensor * plan.pipeline
+    each = 1 if cards % stride else cards // stride
+    if not 1 < each < plan.data:
+        return [(plan.data, _link(plan, "data"))]
+    return [(each, _inside(plan)), (plan.data // each, _outside(plan, cards))]
+
+
+def data_costs(plan, stage: int) -> list:
+    """Of the gradients of a stage, once a step, and of what comes back (gradients or, with
+    sharding, weights): a cost.Cost for each of the `data_levels`."""
+    length, nbytes, costs = round(stage_weights(plan, stage)), number_bytes(plan), []
+    for ranks, _ in data_levels(plan):
+        cuts = even_cuts(length, ranks)
+        parts = [nbytes * (stop - start) for start, stop in zip(cuts, cuts[1:])]
+        costs.append(cost.reduce_scatter(parts).then(cost.all_gather(parts)))
+        length = max(parts) // nbytes
+    return costs
 
 
 def data_seconds(plan) -> float:
     """Of the stage with the most weights."""
-    alpha, beta = _link(plan, "data")
-    costs = [data_cost(plan, stage) for stage in range(plan.pipeline)]
-    return max(each.seconds(alpha, beta) for each in costs)
+    links = [link for _, link in data_levels(plan)]
+    stages = [data_costs(plan, stage) for stage in range(plan.pipeline)]
+    return max(sum(level.seconds(*link) for level, link in zip(costs, links)) for costs in stages)
 
 
 def traffic(plan, stage: int = 0) -> dict:
@@ -137,26 +149,33 @@ def traffic(plan, stage: int = 0) -> dict:
     return {
         "tensor": 4 * blocks * plan.micro_batches * max(tensor_cost(plan).sent_bytes),
         "pipeline": neighbours * plan.micro_batches * message_bytes(plan),
-        "data": max(data_cost(plan, stage).sent_bytes),
+        "data": sum(max(level.sent_bytes) for level in data_costs(plan, stage)),
     }
 
 
 def _link(plan, axis) -> tuple:
     """(seconds a message, seconds a byte) between neighbours of a group along an axis.
 
-    Where they are in different servers, those of a server that share its adapter wait for one
-    another: a member of each group that reaches out of it.
+    Where they are in different servers, a member of each group reaches out of its server.
     """
     stride = {"tensor": 1, "pipeline": plan.tensor, "data": plan.tensor * plan.pipeline}[axis]
     reach, each = stride * plan.axes[axis], plan.node.cards
+    inside = reach <= each and each % reach == 0
+    return _inside(plan) if inside else _outside(plan, min(stride, each))
+
+
+def _inside(plan) -> tuple:
+    return 2 * plan.node.inside.latency_s, 1 / plan.node.inside.bytes_per_s
+
+
+def _outside(plan, sharing) -> tuple:
+    """Between servers, where so many of a server's ranks send at a time: they wait for one another
+    if they share its adapter."""
     inside, network = plan.node.inside, plan.node.network
-    if reach <= each and each % reach == 0:
-        return 2 * inside.latency_s, 1 / inside.bytes_per_s
     if not plan.node.shared:
         hops = 4  # from the card to its adapter, to the network, and so on back
         return hops * network.latency_s, 1 / network.bytes_per_s
-    latency = 2 * inside.latency_s + 2 * network.latency_s
-    return latency, min(stride, each) / network.bytes_per_s
+    return 2 * inside.latency_s + 2 * network.latency_s, sharing / network.bytes_per_s
 
 
 def failure_waste(plan, assumed) -> float:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from course.cluster.planning.by_servers import ByServers
 from course.cluster.planning.transformer import TransformerBlock
 from course.collectives import all_gather, all_reduce, reduce_scatter
 from course.learning.training.letters import letter_loss
-from course.parallel.array.layout import even_cuts
 from course.parallel.hybrid import Grid
 from course.parallel.pipeline import Pipeline
 from course.parallel.tensor import ColumnLinear, HeadAttention, RowLinear, tensor_parallel
@@ -79,46 +79,34 @@ class DataUpdate:
     """Sums gradients over the ranks of `comm` and lets Adam change the weights; if `sharded`, each
     rank has the state of its part alone.  Weights of half types have float32 masters.
 
-    Cost of a step: an all-reduce of the gradient; or a reduce-scatter of it, and an all-gather of
-    the weights.
+    Cost of a step: a reduce-scatter of the gradient and an all-gather of it, or (if `sharded`) of
+    the weights; server by server (`ByServers`).
     """
 
     def __init__(self, comm, parameters, sharded, lr=1e-3):
         self.comm, self.parameters, self.sharded = comm, parameters, sharded
         flat = torch.cat([p.detach().flatten() for p in parameters])
-        self.cuts = even_cuts(len(flat), comm.size if sharded else 1)
-        mine = self._parts(flat)[comm.rank if sharded else 0]
+        self.sums = ByServers(comm, len(flat))
+        mine = self.sums.own(flat) if sharded else flat
         self.own = nn.Parameter(mine.float() if mine.dtype.itemsize < 4 else mine.clone())
         self.adam = torch.optim.Adam([self.own], lr=lr)
 
     def step(self):
         """From the gradients of this rank's rows to new weights."""
         gradient = torch.cat([p.grad.flatten() for p in self.parameters])
-        gradient /= self.comm.size
-        self.own.grad = self._summed(gradient).to(self.own.dtype)
+        gradient = self.sums.reduce_scatter(gradient / self.comm.size)
+        if not self.sharded:
+            gradient = self.sums.all_gather(gradient)
+        self.own.grad = gradient.to(self.own.dtype)
         self.adam.step()
         self._publish(self.own.detach().to(gradient.dtype))
 
-    def _summed(self, gradient):
-        if not self.sharded:
-            all_reduce(self.comm, gradient, algorithm="ring", segment_bytes=gradient.nbytes)
-            return gradient
-        mine = torch.empty_like(self._parts(gradient)[self.comm.rank])
-        reduce_scatter(self.comm, mine, self._parts(gradient))
-        return mine
-
-    def _publish(self, mine):
-        """This rank's part of the weights, and those of the others, into the network."""
-        flat = mine
-        if self.sharded:
-            flat = mine.new_empty(self.cuts[-1])
-            all_gather(self.comm, self._parts(flat), mine)
+    def _publish(self, flat):
+        """The weights, this rank's part or all of them, into the network."""
+        flat = self.sums.all_gather(flat) if self.sharded else flat
         with torch.no_grad():
             for p, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters])):
                 p.copy_(part.view(p.shape))
-
-    def _parts(self, flat) -> list:
-        return [flat[start:stop] for start, stop in zip(self.cuts, self.cuts[1:])]
 
 
 class Step(NamedTuple):
