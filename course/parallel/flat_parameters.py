@@ -1,6 +1,7 @@
 """All that a model learns as one flat tensor, to be averaged and sent in one piece."""
 
 import hashlib
+from itertools import zip_longest
 
 import torch
 
@@ -85,42 +86,37 @@ def check_same_model(comm, module):
     them is frozen.
 
     Cost: an all-reduce of 32 bytes; two all-gathers where something differs, which raises
-    ValueError that says which tensor of which rank does.
+    ValueError that says which tensor does, on two ranks.
     """
     told = [_told(name, x, "" if x.requires_grad else ", frozen")
             for name, x in module.named_parameters()]  # fmt: skip
     told += [_told(name, x) for name, x in module.named_buffers()]
     if _same_everywhere(comm, "\n".join(told)):
         return
-    mine = [list(_digest(text)) for text in told]
+    mine = list("\n".join(told).encode())
     with torch.device("cpu"):
         lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
-        all_gather(comm, lengths, torch.tensor([len(told)]))
-        digests = [torch.empty(length, 16, dtype=torch.uint8) for length in lengths]
-        all_gather(comm, digests, torch.tensor(mine, dtype=torch.uint8).view(-1, 16))
-    for rank, theirs in enumerate(digests):
-        for number, text in enumerate(told):
-            if number == len(theirs) or theirs[number].tolist() != mine[number]:
+        all_gather(comm, lengths, torch.tensor([len(mine)]))
+        texts = [torch.empty(length, dtype=torch.uint8) for length in lengths]
+        all_gather(comm, texts, torch.tensor(mine, dtype=torch.uint8))
+    for rank, text in enumerate(texts):
+        theirs = bytes(text.tolist()).decode().splitlines()
+        for number, pair in enumerate(zip_longest(told, theirs, fillvalue="missing")):
+            if len({*pair}) > 1:
                 raise ValueError(
-                    f"models must be equal on all ranks: rank {rank} has none like {text} of rank "
-                    f"{comm.rank} as its tensor {number}"
+                    f"models must be equal on all ranks: tensor {number} is {pair[0]} on rank "
+                    f"{comm.rank}, and {pair[1]} on rank {rank}"
                 )
-        if len(theirs) > len(told):
-            counts = f"rank {rank} has {len(theirs)} tensors, rank {comm.rank} {len(told)}"
-            raise ValueError(f"models must be equal on all ranks: {counts}")
     raise ValueError("models must be equal on all ranks: two other ranks' differ")
 
 
 def _same_everywhere(comm, text: str) -> bool:
     """Whether all ranks have this text: then the most and the least of its digests are one."""
-    digest = torch.frombuffer(bytearray(_digest(text)), dtype=torch.long)
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    digest = torch.frombuffer(bytearray(digest), dtype=torch.long)
     bounds = torch.cat([digest, ~digest])  # the greatest of ~x is that of the least x
     all_reduce(comm, bounds, "max", algorithm="recursive_doubling")
     return torch.equal(bounds[:2], ~bounds[2:])
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _told(name, x, frozen="") -> str:

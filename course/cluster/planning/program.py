@@ -7,7 +7,6 @@ from torch import nn
 
 from course.cluster.planning.by_servers import ByServers
 from course.cluster.planning.transformer import TransformerBlock
-from course.collectives import all_gather, all_reduce, reduce_scatter
 from course.learning.training.letters import letter_loss
 from course.parallel.hybrid import Grid
 from course.parallel.pipeline import Pipeline

@@ -392,11 +392,11 @@ def unlike(comm, models):
     "models, sentence",
     [
         ((nn.Linear(3, 2), nn.Linear(3, 4)),
-         r"rank 1 has none like weight \(float32 \[2, 3\]\) of rank 0 as its tensor 0"),
+         r"tensor 0 is weight \(float32 \[2, 3\]\) on rank 0, and weight \(float32 \[4, 3\]\) on"),
         ((nn.Linear(3, 2), nn.Linear(3, 2, bias=False)),
-         r"rank 1 has none like bias \(float32 \[2\]\) of rank 0 as its tensor 1"),
-        ((nn.Linear(3, 2, bias=False), nn.Linear(3, 2)), "rank 1 has 2 tensors, rank 0 1"),
-        ((nn.Linear(3, 2), nn.Linear(3, 2).double()), "rank 1 has none like weight"),
+         r"tensor 1 is bias \(float32 \[2\]\) on rank 0, and missing on rank 1"),
+        ((nn.Linear(3, 2, bias=False), nn.Linear(3, 2)), "tensor 1 is missing on rank 0, and bias"),
+        ((nn.Linear(3, 2), nn.Linear(3, 2).double()), "tensor 0 is weight .*, and weight .float64"),
     ],
 )  # fmt: skip
 def test_models_that_differ_are_named(models, sentence):
