@@ -18,7 +18,7 @@ def draw(works, title, axes=None):
         rows[f"{name}, {1e3 * ends[name]:.0f} ms"] = _pieces(work, {ARITHMETIC}, gap)
         if kinds:
             rows[f"{name}, messages"] = _pieces(work, kinds, gap)
-    axes = lanes(rows, title, "time (ms) of one step of rank 0; black line: its backward", axes)
+    axes = lanes(rows, title, "time (ms) of a step of rank 0; black: backward, grey: the end", axes)
     for y, label in enumerate(rows):
         if not label.endswith("messages"):
             name = label.rpartition(",")[0]

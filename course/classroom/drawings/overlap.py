@@ -41,7 +41,7 @@ def choice(marks, spans, sizes, totals, here, *, dots=None):
     """
     looks = {"figsize": (6.6, 5.2), "height_ratios": (1, 1.7), "layout": "constrained"}
     _, (above, below) = plt.subplots(2, 1, **looks)
-    sends = [Piece(SENDS, *span, str(number)) for number, span in enumerate(spans, 1)]
+    sends = [Piece(SENDS, *span, str(n) * (len(spans) < 9)) for n, span in enumerate(spans, 1)]
     title = f"Layers in a bucket: {here}. The step takes {sends[-1].end:.1f} ms."
     lanes({"computes": computed(marks), "sends": sends}, title, "time (ms), predicted", above)
     _legend_below(above)

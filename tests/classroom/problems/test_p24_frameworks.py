@@ -54,6 +54,17 @@ def each_message_alone(events):
     return sum(len(set(range(e["ts"], e["ts"] + e["dur"])) - computed) for e in of(events, "gloo:"))
 
 
+def each_operation_hides(events):
+    """Whoever subtracts what each operation shares with each message."""
+    exposed = 0
+    for message in of(events, "gloo:"):
+        start, end = message["ts"], message["ts"] + message["dur"]
+        exposed += end - start
+        for e in of(events, "aten::"):
+            exposed -= max(0, min(end, e["ts"] + e["dur"]) - max(start, e["ts"]))
+    return exposed
+
+
 def all_without_arithmetic(events):
     computed = {t for e in of(events, "aten::") for t in range(e["ts"], e["ts"] + e["dur"])}
     return max(e["ts"] + e["dur"] for e in of(events, "")) - len(computed)
@@ -132,6 +143,16 @@ def ten_rounds(placement, devices, seconds, rounds=10, order=1):
 
 def nine_rounds_from_the_back(placement, devices, seconds):
     return ten_rounds(placement, devices, seconds, rounds=9, order=-1)
+
+
+def thirty_rounds(placement, devices, seconds):
+    """As many as the longest chain needs."""
+    placement, shortest = dict(placement), seconds(placement)
+    for _, name in itertools.product(range(30), placement):
+        for device in {*devices} - {placement[name]}:
+            if (now := seconds(placement | {name: device})) < shortest:
+                placement[name], shortest = device, now
+    return placement
 
 
 def all_on_one(placement, devices, seconds):
@@ -257,6 +278,7 @@ GALLERIES = [
         "what it does not hide is wanted": the_hidden_part,
         "hides only the messages that are under way at the same time": one_minus_the_other,
         "the time passes once": each_message_alone,
+        "the same time counts once": each_operation_hides,
         "where is there only a message": all_without_arithmetic,
         "its name begins with aten::": all_events_hide,
         "draw both kinds of bars": never_sorted,
@@ -268,12 +290,13 @@ GALLERIES = [
         "When may you stop": as_it_was,
         "the placement that was given has changed": in_place,
         "Move one operation at a time": every_placement,
+        "and stop after a round that has found none": thirty_rounds,
         "s before": all_on_one,
         "a placement {operation: device} is wanted": its_seconds,
         "for each operation where it is": only_what_moves,
         "9 operations on 3 devices: to move one more operation": one_round,
-        "to move one more operation, op 12": ten_rounds,
-        "to move one more operation, op 13": nine_rounds_from_the_back,
+        "to move one more operation, op 20": ten_rounds,
+        "to move one more operation, op 21": nine_rounds_from_the_back,
     }),
     Gallery("frameworks", (...,) * 5, [but(), list(but())], {
         "buys nothing": but(a="FSDP2"),
