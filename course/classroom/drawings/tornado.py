@@ -10,7 +10,7 @@ def draw(bars, base, title, x, *, marks=None, chosen=None, known=(), axes=None):
     those of what is `known`, and only tried otherwise, hatched.  Returns the axes.
     """
     axes = axes or panels(1, width=7.4, height=1.6 + 0.42 * len(bars))[0]
-    over = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+    over = {"facecolor": "white", "edgecolor": "none", "pad": 2}
     for place, bar in enumerate(bars):
         colour = COLOURS[4] if chosen in (None, bar) else "0.9"
         axes.barh(place, bar.high - bar.low, 0.55, bar.low, color=colour, edgecolor="0.2",
