@@ -210,7 +210,7 @@ def frozen_differently(comm):
 
 
 def test_ranks_that_freeze_different_parameters_are_told():
-    with pytest.raises(RankError, match=r"a \(float64 \[1\](, frozen)?\) of rank"):
+    with pytest.raises(RankError, match=r"is a \(float64 \[1\](, frozen)?\) on rank"):
         run(frozen_differently, 2, on=switched(2))
 
 
