@@ -93,21 +93,28 @@ def check_same_model(comm, module):
     told += [_told(name, x) for name, x in module.named_buffers()]
     if _same_everywhere(comm, "\n".join(told)):
         return
+    number, here, there, rank = _difference(comm, told)
+    raise ValueError(
+        f"models must be equal on all ranks: tensor {number} is {here} on rank {comm.rank}, "
+        f"and {there} on rank {rank}"
+    )
+
+
+def _difference(comm, told):
+    """The first line of `told` that another rank has otherwise: its number, both, and that rank."""
     mine = list("\n".join(told).encode())
     with torch.device("cpu"):
         lengths = [torch.empty(1, dtype=torch.long) for _ in range(comm.size)]
         all_gather(comm, lengths, torch.tensor([len(mine)]))
         texts = [torch.empty(length, dtype=torch.uint8) for length in lengths]
         all_gather(comm, texts, torch.tensor(mine, dtype=torch.uint8))
-    for rank, text in enumerate(texts):
-        theirs = bytes(text.tolist()).decode().splitlines()
-        for number, pair in enumerate(zip_longest(told, theirs, fillvalue="missing")):
-            if len({*pair}) > 1:
-                raise ValueError(
-                    f"models must be equal on all ranks: tensor {number} is {pair[0]} on rank "
-                    f"{comm.rank}, and {pair[1]} on rank {rank}"
-                )
-    raise ValueError("models must be equal on all ranks: two other ranks' differ")
+    lines = [bytes(text.tolist()).decode().splitlines() for text in texts]
+    return next(
+        (number, *pair, rank)
+        for rank, theirs in enumerate(lines)
+        for number, pair in enumerate(zip_longest(told, theirs, fillvalue="missing"))
+        if len({*pair}) > 1
+    )
 
 
 def _same_everywhere(comm, text: str) -> bool:

@@ -7,13 +7,11 @@ INTENSITIES = (0.25, 16_384)  # operations per byte
 HIGHEST, LOWER = 0.3, 0.55  # decades below the roof at which slopes have their names
 
 
-def draw(flops_per_s, slopes, title, *, dots=None, axes=None):
-    """A flat roof, a slope for each of `slopes` {whence the bytes come: bytes a second}, and `dots`
-    {name: (operations per byte, operations a second)}.
+def draw(flops_per_s, slopes, title, *, axes=None):
+    """A flat roof, and a slope for each of `slopes` {whence the bytes come: bytes a second}.
 
     The name of the first slope stands on its left, others on the right of theirs; above the end of
-    each, the operations per byte.  Of the dots the first and the last have a name.  Returns the
-    axes.
+    each, the operations per byte.  Returns the axes.
     """
     axes = axes or panels(1, width=7.6, height=4.2)[0]
     axes.set(xscale="log", yscale="log", xlim=INTENSITIES)
@@ -32,17 +30,5 @@ def draw(flops_per_s, slopes, title, *, dots=None, axes=None):
         side = {"ha": "right", "xytext": (-6, 0)} if place == 0 else {"xytext": (6, -6)}
         axes.annotate(name, (ridge * down, roof * down), textcoords="offset points", fontsize=9,
                       color=COLOURS[list(ridges).index(name)], **side)  # fmt: skip
-    _dots(axes, dots or {})
     axes.spines[["top", "right"]].set_visible(False)
     return named(axes, title, "operations per byte", "GFLOP/s")
-
-
-def _dots(axes, dots):
-    places = [(at, rate / 1e9) for at, rate in dots.values()]
-    if places:
-        axes.plot(*zip(*places, strict=True), "o", color=COLOURS[3], ms=6, zorder=4)
-    names = list(dots)
-    for name in dict.fromkeys([*names[:1], *names[-1:]]):
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # a slope may lie there
-        axes.annotate(name, places[names.index(name)], (0, -16), textcoords="offset points",
-                      ha="center", fontsize=9, color=COLOURS[3], bbox=box)  # fmt: skip

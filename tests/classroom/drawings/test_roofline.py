@@ -3,7 +3,6 @@ import pytest
 from course.classroom.drawings import roofline
 
 SLOPES = {"from memory": 10e9, "over a cable": 0.1e9}
-DOTS = {"batch 1": (0.5, 4e9), "batch 4": (2.0, 15e9), "batch 64": (30.0, 70e9)}
 
 
 def test_each_slope_is_its_bytes_a_second_and_ends_at_the_roof():
@@ -15,14 +14,6 @@ def test_each_slope_is_its_bytes_a_second_and_ends_at_the_roof():
         assert fast == pytest.approx(80) and ridge == pytest.approx(80e9 / per_s)
         assert slow / low == pytest.approx(per_s / 1e9) == pytest.approx(fast / ridge)
     assert len({line.get_linestyle() for line in slopes}) == 2
-
-
-def test_dots_are_where_they_were_measured_and_the_ends_are_named():
-    axes = roofline.draw(80e9, SLOPES, "A title", dots=DOTS)
-    (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
-    assert dots.get_xydata().tolist() == [[0.5, 4], [2, 15], [30, 70]]
-    texts = [text.get_text() for text in axes.texts]
-    assert texts == ["the processor", "8", "800", *SLOPES, "batch 1", "batch 64"]
 
 
 def test_the_operations_per_byte_of_a_corner_stand_above_it():
