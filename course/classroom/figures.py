@@ -90,7 +90,7 @@ def bars(values, title, x, *, number=".3g", marks=None, axes=None):
         axes.barh(row, middle, 0.62, color=COLOURS[4])
         axes.plot([low, high], [row, row], color="0.2", linewidth=1.5)
         told = axes.text(max(middle, high), row, f" {middle:{number}}", va="center", fontsize=9)
-        told.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # hides the marks
+        told.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0})  # hides the marks
     for label, at in (marks or {}).items():
         axes.axvline(at, label=label, color=next(marked), linestyle="--", linewidth=1)
     axes.set_yticks(range(len(values)), list(values))
