@@ -23,15 +23,15 @@ def noise_factor(matrices, steps: int) -> float:
 
 
 def told_losses(flat, faster):
-    """Of workers [seeds, workers, elements] trained with two rates: a line that tells what they
-    have learned, the losses of the mean of all workers [seeds], and whether the median of the
-    faster ones is better than a guess."""
+    """Of workers [seeds, workers, elements] trained with two rates: cells of a table that tells
+    what they have learned, the losses of the mean of all workers [seeds], and whether the median
+    of the faster ones is better than a guess."""
     mean = many_workers.losses(flat.mean(dim=1))
-    single = many_workers.losses(flat.flatten(0, 1)).mean()
+    single = many_workers.losses(flat.flatten(0, 1))
     middle = many_workers.losses(faster.flatten(0, 1)).median()
     learned = bool(middle < math.log(10))
-    line = (f"mean of all {mean.mean():.3f} ± {mean.std():.3f}, single {single:.3f}; "
-            f"at rate 1: {f'{middle:.1f}' if learned else 'diverges'}")  # fmt: skip
+    line = (f"{mean.mean():.3f} ± {mean.std():.3f} {single.median():14.3f} {single.mean():6.3f}"
+            f" {f'{middle:.1f}' if learned else 'diverges':>17}")  # fmt: skip
     return line, mean, learned
 
 

@@ -1,4 +1,4 @@
-"""Noise by hand, lines that tell what was learned, and steps that mix before they descend."""
+"""Noise by hand, cells that tell what was learned, and steps that mix before they descend."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_noise_of_workers_alone_adds_up():
     assert noise_factor([torch.eye(3)], 7) == pytest.approx(7)
 
 
-def test_a_line_tells_the_losses_and_whether_a_higher_rate_learns():
+def test_a_row_tells_the_losses_and_whether_a_higher_rate_learns():
     flat = starts(2)
     better = flat
     for x, y in deals(2, 64, 5):
@@ -36,12 +36,11 @@ def test_a_line_tells_the_losses_and_whether_a_higher_rate_learns():
     line, mean, learned = told_losses(flat, better)
     told = losses(flat[:, 0])
     assert torch.allclose(mean, told) and learned
-    assert line.startswith(
-        f"mean of all {told.mean():.3f} ± {told.std():.3f}, single {told.mean():.3f}"
-    )
-    assert line.endswith(f"; at rate 1: {losses(better.flatten(0, 1)).median():.1f}")
+    cells = [f"{told.mean():.3f}", "±", f"{told.std():.3f}", f"{told.median():.3f}"]
+    faster = f"{losses(better.flatten(0, 1)).median():.1f}"
+    assert line.split() == [*cells, f"{told.mean():.3f}", faster]
     line, _, learned = told_losses(flat, 50 * flat)
-    assert line.endswith("; at rate 1: diverges") and not learned
+    assert line.endswith(" diverges") and not learned
 
 
 def test_a_step_mixes_and_then_uses_the_gradient_of_before():
