@@ -35,10 +35,10 @@ def told_weights(serial, others) -> str:
 
 
 def told_agreement(serial, found) -> str:
-    """A line for each of `found` {name: weights by rank}: whether they are those of `serial`."""
-    told = "{}, {} ranks and 1, apart by less than 1e-12: {}"
-    return "\n".join(told.format(name, len(others), farthest(serial, others) < 1e-12)
-                     for name, others in found.items())  # fmt: skip
+    """A line for each of `found` {name: weights by rank}: how far they are from `serial`."""
+    apart = {name: max(farthest(serial, others), 1e-12) for name, others in found.items()}
+    return "\n".join(f"{name}, {len(found[name])} ranks and 1, apart by up to {distance:.2g}"
+                     for name, distance in apart.items())  # fmt: skip
 
 
 def told_distance(distance) -> str:

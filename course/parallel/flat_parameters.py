@@ -46,8 +46,8 @@ class FlatParameters:
                 continue
             gradient = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
             if not gradient.isfinite().all():
-                name = f"that of {named[p]} on rank {rank}"
-                raise FloatingPointError(f"gradients must be finite: not so {name}")
+                name = f"{named[p]} on rank {rank}"
+                raise FloatingPointError(f"gradients must be finite; this one is not: {name}")
 
     def required_in_place(self, rank: int):
         """Raises RuntimeError unless what the module trains is still part of `flat`."""

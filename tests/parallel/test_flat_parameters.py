@@ -100,7 +100,7 @@ def test_a_gradient_that_is_not_finite_is_named(bad):
     net.frozen.weight.grad = torch.full((2, 2), bad)  # which nobody sends
     weights.required_finite(1)
     net.norm.bias.grad = torch.tensor([0.0, bad])
-    with pytest.raises(FloatingPointError, match="not so that of norm.bias on rank 1"):
+    with pytest.raises(FloatingPointError, match="this one is not: norm.bias on rank 1"):
         weights.required_finite(1)
     weights.clear_gradients()
     weights.required_finite(1)

@@ -43,11 +43,11 @@ def blame(comm, names, fine):
     mine = torch.tensor(list(fine.values()), device="cpu")
     everyone = [torch.empty_like(mine) for _ in range(comm.size)]
     all_gather(comm, everyone, mine)
-    told = [f"that of {names[p]} on rank {rank}" for rank, theirs in enumerate(everyone)
+    told = [f"{names[p]} on rank {rank}" for rank, theirs in enumerate(everyone)
             for p, ok in zip(fine, theirs.tolist()) if not ok]  # fmt: skip
     first = names[next(iter(fine))]
-    whose = ", ".join(told[:4]) or f"only the sum of {first}, which overflowed"
-    raise FloatingPointError(f"gradients must be finite: not so {whose}")
+    whose = ", ".join(told[:4]) or f"the sum of {first}, which overflowed"
+    raise FloatingPointError(f"gradients must be finite; these are not: {whose}")
 
 
 def _few(weights) -> str:

@@ -205,7 +205,7 @@ def test_a_gradient_of_nothing_is_told():
         net = DataParallel(nn.Linear(3, 2), comm, hook=OneBit())
         (net(torch.ones(2, 3)) * (float("inf") if comm.rank else 1.0)).sum().backward()
 
-    with pytest.raises(RankError, match="not so that of .* on rank 1"):
+    with pytest.raises(RankError, match="these are not: .* on rank 1"):
         run(step, 2)
 
 

@@ -318,8 +318,8 @@ def test_after_a_backward_that_broke_off_nothing_goes_on_in_silence():
 
 
 def test_who_has_a_gradient_that_is_not_finite():
-    with pytest.raises(RankError, match="FloatingPointError: gradients must be finite: not so "
-                       "that of .*weight on rank 1"):  # fmt: skip
+    with pytest.raises(RankError, match="FloatingPointError: gradients must be finite; these are "
+                       "not: .*weight on rank 1"):  # fmt: skip
         run(not_finite, 3)
 
 
@@ -379,7 +379,7 @@ def not_finite_beside_no_rows(comm):
 
 
 def test_who_has_no_samples_is_not_to_blame():
-    with pytest.raises(RankError, match="not so that of .* on rank 0") as told:
+    with pytest.raises(RankError, match="these are not: .* on rank 0") as told:
         run(not_finite_beside_no_rows, 2)
     assert "on rank 1" not in str(told.value.exception)
 

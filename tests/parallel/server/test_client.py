@@ -116,7 +116,7 @@ def test_of_no_samples_not_even_nan_counts():
 
 
 @pytest.mark.parametrize("wrong, sentence", [
-    (not_a_number, "FloatingPointError: gradients must be finite: not so that of w on rank 2"),
+    (not_a_number, "FloatingPointError: gradients must be finite; this one is not: w on rank 2"),
     (half_a_sample, "ValueError: rank 2: the number of samples of a gradient is a whole number, "
                     "0 or more, not 0.5"),
 ])  # fmt: skip

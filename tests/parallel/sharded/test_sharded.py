@@ -176,7 +176,7 @@ def not_finite(comm, stage):
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_who_has_a_gradient_that_is_not_finite(stage):
-    sentence = "gradients must be finite: not so that of last.bias on rank 1"
+    sentence = "gradients must be finite; these are not: last.bias on rank 1"
     assert run(not_finite, 3, stage) == [sentence] * 3
 
 
