@@ -91,14 +91,14 @@ def staleness_histogram(log):
 
 
 def logs():
-    """Logs: of the table by hand, of clients that keep no order, and of many by chance."""
+    """Logs: of the drawing at the top, of clients that keep no order, and of many by chance."""
     by_hand = [("pull", 1), ("pull", 2), ("push", 1), ("pull", 1), ("push", 2), ("push", 1)]
     twice = [("pull", 1), ("pull", 2), ("push", 2), ("push", 1), ("push", 1)]
     late = [("pull", 1), ("pull", 2), *[("push", 2), ("pull", 2)] * 4, ("push", 1), ("push", 2)]
     again = [("pull", 1), ("pull", 2), ("push", 2), ("pull", 1), ("push", 1), ("push", 2)]
     draw = random.Random(14)
     return {
-        "the log of the table by hand": by_hand,
+        "the log of the drawing at the top": by_hand,
         "a client that pushes twice after a pull": twice,
         "a client that is four times slower": late,
         "a client that pulls twice before it pushes": again,
@@ -454,7 +454,7 @@ EXERCISES = [
     ),
     Exercise(
         "may_go_on",
-        "write may_go_on(clocks, s): clocks {client: its pushes so far} of all who want to go on. "
+        "write may_go_on(clocks, s): clocks {client: its pushes so far} has all clients. "
         "Return in order those who may be given weights for another step, if nobody may begin one "
         "when more than s pushes ahead of the slowest.",
         check_may_go_on,

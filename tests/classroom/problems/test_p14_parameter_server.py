@@ -577,10 +577,10 @@ GALLERIES = [
         log_stub,
         [staleness_histogram, with_a_counter],
         {
-            "the log of the table by hand: all are one too old": counts_the_push_itself,
+            "the log of the drawing at the top: all are one too old": counts_the_push_itself,
             "its own first push makes a version, too, so its second": pushes_of_others,
             "it has the weights of its pull; its push does not make them": since_its_last_word,
-            "the log of the table by hand: [1, 2] is right, not [2, 1].": oldest_first,
+            "the log of the drawing at the top: [1, 2] is right, not [2, 1].": oldest_first,
             "an age that nobody had takes a place in the list too": without_zeros,
             "a list is wanted, its place k for the age k, not {0: 1, 1: 2}.": as_a_dict,
             "3 pushes, but the list counts 2: [0, 1, 1].": as_ages,
