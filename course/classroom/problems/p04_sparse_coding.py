@@ -56,7 +56,7 @@ def check_coefficient(answer):
         "neither works, z is 0.",
         shape_is="one number",
     )
-    return "the code of (0.2, -1) is empty from |d . x| = 0.9 on: no slope is worth that price."
+    return "the code of (0.2, -1) is empty from penalty 0.9 on, since |d . x| = 0.9."
 
 
 def as_number(got):

@@ -1,5 +1,5 @@
 """Learn the atoms that patches are sums of: `olshausen_field`, the rule that found edges in natural
-pictures in 1996, and `online`, which gets further in much less time.
+pictures in 1996, and `online`, which needs no rate.
 
 Both code a batch of patches, move the atoms so that the same codes miss less, and go on.
 """
