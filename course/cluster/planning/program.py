@@ -93,7 +93,7 @@ class DataUpdate:
     def step(self):
         """From the gradients of this rank's rows to new weights."""
         gradient = torch.cat([p.grad.flatten() for p in self.parameters])
-        gradient = self.sums.reduce_scatter(gradient / self.comm.size)
+        gradient = self.sums.reduce_scatter(gradient.div_(self.comm.size))  # no second copy
         if not self.sharded:
             gradient = self.sums.all_gather(gradient)
         self.own.grad = gradient.to(self.own.dtype)
