@@ -402,7 +402,7 @@ EXERCISES = [
         "pass_through_stages",
         "find the bug in pass_through_stages(comm, layers, x), which is right for 6 layers on 3 "
         "ranks, and repair it: for any number of layers, the last rank returns what they give one "
-        "after another, and no rank does many more of them than another.",
+        "after another, and no rank does more of them than layers / ranks, rounded up.",
         check_pass_through_stages,
         (
             "which layers does each of 3 ranks do, if there are 7?",
