@@ -214,6 +214,7 @@ def check_broadcast_crossover(answer):
         (one * 4 / 1.25, "scatter takes p - 1 = 7 steps, and all-gather takes 7 more."),
         (one * 4 / 2.125, "after the scatter each rank has only a part: all-gather costs, too."),
         (one * 11 / 2.125, "in the all-gather each rank sends 7/8 of the bytes once more."),
+        (one * 11 / 2.0, "the two each carry 7/8 of N: together twice 7/8 N, not N."),
         (one * 7 / 5.25, "a tree has ceil(lg 8) = 3 steps; 7 is one rank after another."),
         (
             one * 11 / 1.0,
@@ -254,7 +255,10 @@ def check_pass_right(answer):
                 what = held(out[rank], rank, before)
                 raise Wrong(f"out of rank {rank} holds {what}; its left neighbour is rank {left}.")
         check_ring(trace, 1)
-    return "no rank relies on room for a message that nobody has asked for."
+    right = "no rank relies on room for a message that nobody has asked for"
+    if trace.steps == 1:
+        return f"{right}, and all of them send in one step."
+    return f"{right}. But not all send at once: its messages need {trace.steps} steps, not one."
 
 
 def passed(comm, answer, elements):

@@ -3,6 +3,7 @@
 import torch
 
 from course.classroom.problems.p09_collectives import (
+    check_pass_right,
     pass_right,
     pass_right_hangs,
     sum_everywhere,
@@ -510,6 +511,7 @@ GALLERIES = [
             "in the all-gather each rank sends 7/8 of the bytes once more.": 129_412,
             "7 is one rank after another.": 33_333,
             "7/8 of the bytes, twice.": 275_000,
+            "each carry 7/8 of N: together twice 7/8 N, not N.": 137_500,
             "they are not equal at 100,000 bytes.": 100_000,
         },
     ),
@@ -533,3 +535,8 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_a_ring_in_which_one_rank_receives_first_is_told_its_steps():
+    assert check_pass_right(pass_right).endswith("all of them send in one step.")
+    assert "its messages need 2 steps" in check_pass_right(rank_0_receives_first)
