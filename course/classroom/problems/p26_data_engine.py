@@ -167,7 +167,7 @@ def check_go_on(answer):
         raise Wrong("it always stops after the first round: nothing can be measured from one.")
     if stops == greedy:
         raise Wrong("it stops at the same round whatever an error costs: prices have to count.")
-    said = f"{over:.0%} more than with the best round, on average over 60 curves"
+    said = f"{over:.1%} more than with the best round, on average over 60 curves"
     if over > ALLOWED:
         where = f"It stops after round {turn:.0f}, on average, and the best is {best:.0f}"
         if turn < best:
