@@ -29,7 +29,7 @@ ALSO = {  # words of the cells that show more of what was measured
     "ping_pong": ["reached = {name:"],
     "layer_steps": ["# Draws the prediction beside"],
     "all_reduce": ["# Fits α", "busbw of 16 MB"],
-    "scaling": ["law = amdahl(measured)"],
+    "scaling": ["law = amdahl(recorded)"],
 }
 
 
