@@ -42,3 +42,13 @@ def test_a_plan_of_ones_own_is_a_star_where_its_days_and_money_are():
     (star,) = [each for each in axes.collections if each.get_label() == "your own plan"]
     assert star.get_offsets().tolist() == [[told.days, told.money]]
     assert "your own plan" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_how_many_servers_stands_below_the_cheapest_plan_of_so_many():
+    found = search(SIZES, {DGX_A100: (1, 2)}, ASSUMED, 64)
+    axes = offers.draw(found, Budget(100.0, 12_000, 3.0), "", unit="coins")
+    told = {text.get_text(): text for text in axes.texts if text.get_text().endswith(" x")}
+    assert set(told) == {"1 x", "2 x"}
+    for count, text in ((1, told["1 x"]), (2, told["2 x"])):
+        cheapest = min((c.estimate.money, c.estimate.days) for c in found if c.plan.nodes == count)
+        assert text.xy == cheapest[::-1] and text.xyann[1] < 0

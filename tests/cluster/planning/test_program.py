@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.cluster.planning import (
     DGX_A100,
@@ -13,6 +14,7 @@ from course.cluster.planning import (
     simulated_step,
     traffic,
 )
+from course.cluster.planning.program import DataUpdate
 from course.parallel.tensor import whole_state_dict
 from course.worlds import processes, run
 
@@ -81,3 +83,39 @@ def test_imagined_attention_moves_no_bytes_of_length_squared():
     plans = (Plan(Transformer(64, 4, 2, n), fast, 1, data=8, rows=8) for n in (1024, 4096))
     short, long = (simulated_step(plan).report.ranks[0].computing_s for plan in plans)
     assert short < long < 4 * short  # four times the letters
+
+
+class FullSize(TorchDispatchMode):
+    """Which storages of `numbers` numbers operations have filled."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers, self.filled = numbers, set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        found = operation(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.numel() == self.numbers:
+            self.filled.add(found.untyped_storage().data_ptr())
+        return found
+
+
+def copies_of_the_gradient(comm):
+    """How many flat copies an update makes before it sends; the gradient of the first weights."""
+    weights = [torch.ones(n) for n in (5, 8)]
+    update = DataUpdate(comm, weights, sharded=True)
+    for w in weights:
+        w.grad = torch.full_like(w, 3.0)
+    seen, sums = [], update.sums.reduce_scatter
+
+    def reduce_scatter(gradient):
+        seen.append(len(counter.filled))
+        return sums(gradient)
+
+    update.sums.reduce_scatter = reduce_scatter
+    with FullSize(13) as counter:
+        update.step()
+    return seen, weights[0].grad.tolist()
+
+
+def test_an_update_makes_one_flat_copy_and_leaves_the_gradients():
+    assert run(copies_of_the_gradient, 2) == [([1], [3.0] * 5)] * 2
