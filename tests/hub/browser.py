@@ -36,7 +36,12 @@ OUTPUTS = """
 const cells = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells;
 return cells.slice(arguments[0], arguments[1]).flatMap(cell => cell.outputs || []);
 """
-BUTTONS_WORK = "return !!window.require?.defined?.('home')"  # a click before that is lost
+# Whether somebody listens to the button: the page's script waits for others after it is loaded
+# itself, and a click before that is lost.
+BUTTONS_WORK = """
+const $ = window.require?.defined?.('jquery') && window.require('jquery');
+return !!$?._data?.(document.getElementById('stop'), 'events')?.click;
+"""
 ACCEPT = ".jp-Dialog button.jp-mod-accept"
 # What a page that is this learner's own is told about others.
 FETCH = """

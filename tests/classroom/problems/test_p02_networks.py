@@ -287,6 +287,23 @@ def split_by_luck(writers, seed):
     return tuple(torch.isin(writers, part).nonzero()[:, 0] for part in parts)
 
 
+def split_with_a_fixed_test(writers, seed):
+    people = writers.unique()
+    fifth = len(people) // 5
+    drawn = torch.randperm(len(people) - fifth, generator=torch.Generator().manual_seed(seed))
+    rest = people[fifth:][drawn]
+    parts = rest[fifth:], rest[:fifth], people[:fifth]
+    return tuple(torch.isin(writers, part).nonzero()[:, 0] for part in parts)
+
+
+def split_of_sorted_images(writers, seed):
+    people = writers.unique()
+    drawn = torch.randperm(len(people), generator=torch.Generator().manual_seed(seed))
+    rows = drawn[torch.searchsorted(people, writers)].argsort(stable=True)
+    fifth = len(rows) // 5
+    return rows[2 * fifth :], rows[:fifth], rows[fifth : 2 * fifth]
+
+
 def split_the_other_way_round(writers, seed):
     training, validation, test = p02.fair_split(writers, seed)
     return test, validation, training
@@ -483,7 +500,9 @@ GALLERIES = [
             "stands in the parts more than once.": split_without_a_test_of_its_own,
             "in the training set and in the validation set": split_of_validation_by_rows,
             "in the validation set and in the test set": split_of_the_rest_by_rows,
-            "the same people are tested whatever the seed": split_by_order,
+            "the same people are in the validation set whatever the seed": split_by_order,
+            "the same people are in the test set whatever the seed": split_with_a_fixed_test,
+            "split the people, and let each one's images follow.": split_of_sorted_images,
             "the same seed gave two different splits": split_by_luck,
             "the largest part comes first": split_the_other_way_round,
             "a fifth of the people is for validation": split_in_thirds,
