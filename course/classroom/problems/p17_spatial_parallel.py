@@ -11,8 +11,7 @@ from course.classroom.comparison import close, compare
 from course.classroom.problems import Exercise, Wrong
 from course.parallel.array import Box, evenly
 
-REACH = 2  # of the halos whose way back is asked for
-LENGTHS = {3: (5, 3, 4), 1: (4,), 2: (2, 6), 4: (3, 4, 2, 5)}  # numbers of each rank
+HALOS = [(2, (5, 3, 4)), (2, (4,)), (1, (4, 6)), (3, (3, 4, 3, 5))]  # width; numbers of each rank
 GRIDS = {(2, 3): (5, 8), (1, 3): (4, 8), (3, 1): (7, 3), (1, 1): (3, 4)}  # and the image's shape
 WINDOWS = [((0, 8, 16), 3, 1, 1), ((0, 5, 9, 16), 3, 2, 1), ((0, 8, 16), 2), ((0, 6), 5),
            ((0, 5, 9, 16), 3, 1, 3), ((0, 4, 16), 3, 1, 0, 3), ((0, 8, 16), 4, 2, 3),
@@ -131,19 +130,19 @@ def halo_adjoint(comm, slope, reach):
     return own
 
 
-def use_adjoint(comm, answer, lengths):
+def use_adjoint(comm, answer, lengths, reach):
     """The answer's slope, the right one, that of its own numbers alone, and some slips."""
     chance = torch.Generator().manual_seed(len(lengths))
-    slopes = [torch.randn(n + 2 * REACH, generator=chance, dtype=torch.float64) for n in lengths]
+    slopes = [torch.randn(n + 2 * reach, generator=chance, dtype=torch.float64) for n in lengths]
     mine = slopes[comm.rank]
-    own = mine[REACH:-REACH]
-    back = [torch.zeros(REACH).double() if not 0 <= comm.rank + side < comm.size
+    own = mine[reach:-reach]
+    back = [torch.zeros(reach).double() if not 0 <= comm.rank + side < comm.size
             else slopes[comm.rank + side][at] for side, at in
-            ((-1, slice(-REACH, None)), (1, slice(0, REACH)))]  # fmt: skip
-    ends = [torch.zeros(REACH).double() if not 0 <= comm.rank + side < comm.size
+            ((-1, slice(-reach, None)), (1, slice(0, reach)))]  # fmt: skip
+    ends = [torch.zeros(reach).double() if not 0 <= comm.rank + side < comm.size
             else slopes[comm.rank + side][at] for side, at in
-            ((-1, slice(-2 * REACH, -REACH)), (1, slice(REACH, 2 * REACH)))]  # fmt: skip
-    got = answer(comm, mine.clone(), REACH)
+            ((-1, slice(-2 * reach, -reach)), (1, slice(reach, 2 * reach)))]  # fmt: skip
+    got = answer(comm, mine.clone(), reach)
     slips = slips_of_adjoint(own, back, mine)
     slips.append((added(own, *ends), "gets the edges of its neighbours' own numbers: what goes "
                   "back is the slope of the halo."))  # fmt: skip
@@ -153,23 +152,23 @@ def use_adjoint(comm, answer, lengths):
 def added(own, before, behind, sign=1):
     """`own` with what came back added to its edges."""
     whole = own.clone()
-    whole[:REACH] += sign * before
-    whole[-REACH:] += sign * behind
+    whole[: len(before)] += sign * before
+    whole[-len(behind) :] += sign * behind
     return whole
 
 
 def slips_of_adjoint(own, back, mine):
     """(a wrong slope, what is wrong with it), in the order in which they are looked for."""
-    copied, beside = own.clone(), own.clone()
-    copied[:REACH], copied[-REACH:] = back
-    for edge, came in zip((beside[:REACH], beside[-REACH:]), back):
+    reach, copied, beside = len(back[0]), own.clone(), own.clone()
+    copied[:reach], copied[-reach:] = back
+    for edge, came in zip((beside[:reach], beside[-reach:]), back):
         edge.copy_(came if came.any() else edge)  # nothing comes where nobody is
     overwrites = "overwrites its own slopes: add, since both ranks have used that number."
     return [
         (own, "what its numbers have become in the halos of its neighbours is missing."),
         (copied, overwrites),
         (beside, overwrites),
-        (added(own, mine[:REACH], mine[-REACH:]),
+        (added(own, mine[:reach], mine[-reach:]),
          "adds its own halos: they are slopes of its neighbours' numbers, and go to them."),
         (added(own, *reversed(back)),
          "adds what the left neighbour sends on the right side, or the other way round."),
@@ -180,10 +179,11 @@ def slips_of_adjoint(own, back, mine):
 
 
 def check_halo_adjoint(answer):
-    for ranks, lengths in LENGTHS.items():
-        outcomes, trace = on_ranks(use_adjoint, ranks, function(answer), lengths)
+    for reach, lengths in HALOS:
+        ranks = len(lengths)
+        outcomes, trace = on_ranks(use_adjoint, ranks, function(answer), lengths, reach)
         for rank, (got, right, own, slips) in enumerate(outcomes):
-            where = f"on {ranks} rank{'s' * (ranks > 1)}, rank {rank}"
+            where = f"on {ranks} rank{'s' * (ranks > 1)} with halos of {reach}, rank {rank}"
             if not isinstance(got, torch.Tensor) or got.shape != own.shape:
                 shape = list(getattr(got, "shape", ())) or got
                 raise Wrong(f"{where} has {len(own)} numbers of its own, and should return as many "
@@ -196,8 +196,11 @@ def check_halo_adjoint(answer):
             raise Wrong(
                 f"{where} has another slope: which neighbour has seen which of its numbers?"
             )
-        check_halos_alone(ranks, trace, 8 * REACH)
-    return "<Hx, y> = <x, H^T y> on 1 to 4 ranks, and no more travels back than has come."
+        check_halos_alone(ranks, trace, 8 * reach)
+    return (
+        "<Hx, y> = <x, H^T y> on 1 to 4 ranks, for halos of three widths, and no more travels back "
+        "than has come."
+    )
 
 
 def check_halos_alone(ranks, trace, halo_bytes):

@@ -223,6 +223,10 @@ def in_a_circle(comm, slope, reach):
     return own
 
 
+def two_for_reach(comm, slope, reach):
+    return halo_adjoint(comm, slope, 2)
+
+
 def everything_gathered(comm, slope, reach):
     lengths = [int(each) for each in comm.gather_texts(str(len(slope)))]
     parts = [torch.empty(length).to(slope) for length in lengths]
@@ -442,6 +446,7 @@ GALLERIES = [
         "a halo is no mirror": in_a_mirror,
         "adds what comes back twice": added_twice,
         "should return as many slopes": halos_kept,
+        "halos of 1, rank 0 has 4 numbers of its own": two_for_reach,
         "which neighbour has seen which of its numbers": in_a_circle,
         "only the halos have to go back": everything_gathered,
     }),
