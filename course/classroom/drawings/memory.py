@@ -28,7 +28,7 @@ def draw(rows, title, x, *, marks=None, axes=None):
             left += size
         total = f"{left:,.0f}" if left >= 100 else f"{left:.3g}"
         axes.annotate(total, (left, row), (4, 0), textcoords="offset points", va="center",
-                      fontsize=10, bbox=over)  # fmt: skip
+                      fontsize=10, bbox=over | {"pad": 3})  # no mark close by  # fmt: skip
     for name, at in (marks or {}).items():
         side, offset = ("left", 4) if at == max(marks.values()) else ("right", -4)
         axes.axvline(at, color="0.3", linestyle=(0, (1, 2)), linewidth=1.5)

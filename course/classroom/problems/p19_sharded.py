@@ -13,7 +13,7 @@ from course.classroom.problems import Exercise, Wrong
 from course.collectives import all_gather, reduce_scatter
 
 FLOPS_PER_S, BYTES_PER_S, WEIGHT_BYTES, RANKS = 400e12, 50e9, 2, 64  # of the batch that hides
-MANY = 6  # layers, more than there need be matrices of weights at once
+MANY, MOST = 6, 3  # layers; matrices at once: a layer's weights, those before it, a product
 WIDTH = 7  # neurons of a layer of shards, which no number of ranks above 1 divides
 GB = 1e9
 
@@ -139,10 +139,10 @@ def check_mean_of_own_part(answer):
         outcomes, trace = on_ranks(use_mean, ranks, function(answer), n)
         for rank, (got, everyones) in enumerate(outcomes):
             check_part(f"on {ranks} ranks, rank {rank}", rank, got, everyones)
-        least = (ranks - 1) * 8 * n
-        if sum(trace.sent_bytes) > 1.5 * least:
+        enough = (ranks - 1) * ranks * 8 * -(-n // ranks)  # parts may be filled up to one length
+        if sum(trace.sent_bytes) > enough:
             raise Wrong(
-                f"on {ranks} ranks {sum(trace.sent_bytes)} bytes are sent where {least} are "
+                f"on {ranks} ranks {sum(trace.sent_bytes)} bytes are sent where {enough} are "
                 "enough: the value is right, but ranks receive parts that they do not keep."
             )
     return "each rank gets the mean of its part alone, in half the bytes of an all-reduce."
@@ -230,7 +230,11 @@ def check_stage(where, case, got, right):
 def check_tokens_to_hide(answer):
     got = number(answer)
     right = WEIGHT_BYTES * FLOPS_PER_S / (2 * BYTES_PER_S) * (RANKS - 1) / RANKS
+    praise = f"400e12 / 50e9 x 63 / 64 = {right:,.0f} tokens; the size of the layer has cancelled."
+    if abs(got / right - 1) < 0.005:  # 8,000, without 63 / 64, is another number
+        return praise
     slips = {
+        right * RANKS / (RANKS - 1): "a rank has its own 64th already: 63 of 64 parts come in.",
         2 * right: "a weight in bf16 has 2 bytes, and each is used for 2 flop with every token.",
         right / 2: "a weight takes part in a product and in a sum with every token: 2 flop.",
         right / (RANKS - 1): "a rank receives all parts but its own: 63 of 64.",
@@ -242,10 +246,8 @@ def check_tokens_to_hide(answer):
     for slip, sentence in slips.items():
         if abs(got / slip - 1) < 0.02:
             raise Wrong(sentence)
-    if abs(got / right - 1) > 0.02:
-        raise Wrong("that is another number: put 2 b n / F and 2 n beta (p - 1) / p equal, for n "
-                    "weights.")  # fmt: skip
-    return f"400e12 / 50e9 x 63 / 64 = {right:,.0f} tokens; the size of the layer has cancelled."
+    raise Wrong("that is another number: put 2 b n / F and 2 n beta (p - 1) / p equal, for n "
+                "weights.")  # fmt: skip
 
 
 def gradients_of_shards(comm, shards, x, target):
@@ -335,10 +337,10 @@ def check_gradients_of_shards(answer):
             if not kept:
                 raise Wrong(f"{where}: the shards themselves have changed, and no step was asked.")
             check_gradients(where, ranks, got, right, own)
-            if most >= layers == MANY:  # a product, and what is gathered, take some in any case
+            if layers == MANY and most > MOST:
                 raise Wrong(f"{where}: the gradients are right, but {most} matrices as large as a "
                             "layer's weights are there at once: gather a layer's weights when they "
-                            "are needed, and not those of all layers before.")  # fmt: skip
+                            "are needed, and use the memory of the last ones again.")  # fmt: skip
         check_memory(ranks, layers, sum(trace.sent_bytes))
     return "the weights of each layer come twice, and those of few layers are whole at a time."
 
@@ -436,7 +438,7 @@ EXERCISES = [
     Exercise(
         "gradients_of_shards",
         "find the bug in gradients_of_shards(comm, shards, x, target), which is right for one and "
-        "for two layers, and repair it; the weights of one layer only may be whole at a time.",
+        "for two layers, and repair it; the weights of one layer only need be whole at a time.",
         check_gradients_of_shards,
         (
             "which layer's weights does `whole` hold when backward begins? And one layer later?",

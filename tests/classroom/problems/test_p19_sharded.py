@@ -18,7 +18,14 @@ from course.classroom.problems.p19_sharded import (
     who_owns,
     within_tensors,
 )
-from course.collectives import all_gather, all_reduce, all_to_all, reduce_scatter
+from course.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
 from tests.classroom.gallery import Gallery, gallery_tests
 
 # Who owns what
@@ -97,6 +104,25 @@ def mean_by_all_to_all(comm, gradient):
 def mean_of_all_and_cut(comm, gradient):
     all_reduce(comm, gradient, "mean")
     return gradient.tensor_split(comm.size)[comm.rank]
+
+
+def root_then_scatter(comm, gradient):
+    """Rank 0 has the mean of all, and sends the parts."""
+    parts, last = gradient.tensor_split(comm.size), gradient.clone()
+    reduce(comm, last, root=0)
+    mine = torch.empty_like(parts[comm.rank])
+    scatter(comm, mine, (last / comm.size).tensor_split(comm.size) if comm.rank == 0 else None)
+    return mine
+
+
+def parts_filled_up(comm, gradient):
+    """All parts of one length, as a reduce-scatter of NCCL wants them."""
+    length = -(-len(gradient) // comm.size)
+    parts = gradient.tensor_split(comm.size)
+    filled = [torch.nn.functional.pad(part, (0, length - len(part))) for part in parts]
+    mine = torch.empty_like(filled[0])
+    reduce_scatter(comm, mine, filled, "mean")
+    return mine[: len(parts[comm.rank])]
 
 
 def mean_of_all(comm, gradient):
@@ -233,6 +259,49 @@ def all_layers_kept(comm, shards, x, target, op="sum", reduce=reduce_scatter):
     return gradients
 
 
+def in_groups_of_three(comm, shards, x, target, size=3):
+    """Weights of `size` layers are whole at a time, and come twice."""
+    wholes = [x.new_empty(x.shape[1], x.shape[1]) for _ in range(size)]
+    outputs, gradients, last = [x], [], len(shards) - 1
+
+    def gather(first):
+        for whole, shard in zip(wholes, shards[first : first + size]):
+            all_gather(comm, whole.tensor_split(comm.size), shard)
+
+    for number in range(len(shards)):
+        if number % size == 0:
+            gather(number)
+        outputs.append(torch.tanh(outputs[-1] @ wholes[number % size]))
+    error = outputs[-1] - target
+    for number, shard in reversed([*enumerate(shards)]):
+        if number == last or number % size == size - 1:
+            gather(number - number % size)
+        error = error * (1 - outputs.pop() ** 2)
+        gradients.insert(0, torch.empty_like(shard))
+        reduce_scatter(comm, gradients[0], (outputs[-1].T @ error).tensor_split(comm.size))
+        error = error @ wholes[number % size].T
+    return gradients
+
+
+def in_groups_of_four(comm, shards, x, target):
+    return in_groups_of_three(comm, shards, x, target, size=4)
+
+
+def in_new_memory_for_backward(comm, shards, x, target):
+    whole, outputs, gradients = x.new_empty(x.shape[1], x.shape[1]), [x], []
+    for shard in shards:
+        all_gather(comm, whole.tensor_split(comm.size), shard)
+        outputs.append(torch.tanh(outputs[-1] @ whole))
+    error = (outputs[-1] - target) * (1 - outputs[-1] ** 2)
+    for shard, seen in zip(reversed(shards), reversed(outputs[:-1])):
+        gradients.insert(0, torch.empty_like(shard))
+        reduce_scatter(comm, gradients[0], (seen.T @ error).tensor_split(comm.size))
+        again = torch.empty_like(whole)
+        all_gather(comm, again.tensor_split(comm.size), shard)
+        error = error @ again.T * (1 - seen**2)
+    return gradients
+
+
 def all_gathered_again_at_once(comm, shards, x, target):
     whole = x.new_empty(x.shape[1], x.shape[1])
     outputs, gradients = [x], []
@@ -356,7 +425,9 @@ GALLERIES = [
         "start = stop is wanted": not_kept_in_order,
         "is a pair (start, stop)": how_many,
     }),
-    Gallery("mean_of_own_part", mean_stub, [mean_of_own_part, mean_by_all_to_all], {
+    Gallery("mean_of_own_part", mean_stub,
+            [mean_of_own_part, mean_by_all_to_all, parts_filled_up], {
+        "96 bytes are sent where 64 are enough": root_then_scatter,
         "ranks receive parts that they do not keep": mean_of_all_and_cut,
         "a rank keeps its own part only": mean_of_all,
         "that is the sum over ranks": sum_of_own_part,
@@ -375,7 +446,8 @@ GALLERIES = [
         "nothing came back": not_the_third,
         "a stage is 0, 1, 2 or 3": bytes_in_place_of_a_stage,
     }),
-    Gallery("tokens_to_hide", ..., [7875, "7.9e3", 8000], {
+    Gallery("tokens_to_hide", ..., [7875, "7.9e3"], {
+        "a rank has its own 64th already": 8000,
         "a weight in bf16 has 2 bytes": 15750,
         "in a product and in a sum": 3937.5,
         "a rank receives all parts but its own": 125,
@@ -387,10 +459,13 @@ GALLERIES = [
         "a number is wanted": "many",
     }),
     Gallery("gradients_of_shards", gradients_of_shards_with_the_bug,
-            [gradients_of_shards, first_layer_spared, last_layer_kept, always_in_new_memory], {
+            [gradients_of_shards, first_layer_spared, last_layer_kept, always_in_new_memory,
+             in_new_memory_for_backward], {
         "Which weights does `whole` hold there": gathers_the_layer_below,
         "weights stay whole from forward to backward": all_layers_kept,
-        "are there at once": all_gathered_again_at_once,
+        "8 matrices as large as": all_gathered_again_at_once,
+        "4 matrices as large as": in_groups_of_three,
+        "5 matrices as large as": in_groups_of_four,
         "all rows of all ranks count": own_rows_alone,
         "has the mean over ranks": mean_in_place_of_the_sum,
         "in the reverse order": in_reverse,
