@@ -69,11 +69,10 @@ def check_ring_order(answer):
     graph, told = building()
     for devices in (told, told[::-1], [each for each in told if each[1] != "server 3"]):
         given = list(devices)
-        order = function(answer)(given)
-        _same_devices(order, devices)
+        order = _same_devices(function(answer)(given), devices)
         if given != devices:
             raise Wrong("the order is right, but the list that the function was given has changed.")
-        _crossings(list(order), devices)
+        _crossings(order, devices)
     took, before, best = (
         1e3 * ring_all_reduce_s(graph, order, 1e8)
         for order in (list(function(answer)(list(told))), [name for name, *_ in told],
@@ -86,8 +85,8 @@ def check_ring_order(answer):
     )  # fmt: skip
 
 
-def _same_devices(order, devices):
-    """Refuse what is no order of these devices."""
+def _same_devices(order, devices) -> list:
+    """The order as a list, which an iterator gives only once.  Refuse one of other devices."""
     if order is None:
         raise Wrong("nothing came back: does the function end in return?")
     names = [name for name, *_ in devices]
@@ -103,6 +102,7 @@ def _same_devices(order, devices):
         raise Wrong(f"there are {len(names)} devices, and your ring has {len(got)} of them.")
     if sorted(map(str, got)) != sorted(names):
         raise Wrong("every device has to be in the ring once, and no other one.")
+    return got
 
 
 def _crossings(order, devices):
@@ -238,6 +238,10 @@ def _largest_message(routes):
     return max(nbytes for _, nbytes in routes)
 
 
+def _links_up(routes):
+    return busiest_link([(nodes[: len(nodes) // 2 + 1], nbytes) for nodes, nbytes in routes])
+
+
 def routes_of(messages):
     """`messages` on a small fat tree, as exercise 5 wants them."""
     from course.cluster.fabric import fat_tree
@@ -253,12 +257,13 @@ def check_busiest_link(answer):
     ring = [(rank, (rank + 1) % 6, 100) for rank in range(6)]
     cases = [(routes_of(messages),) for messages in (
         ring, [(0, 3, 70), (3, 0, 20)], [(0, 3, 5), (1, 4, 6), (5, 2, 7)], [(2, 1, 9)],
-        [(0, 1, 8), (1, 0, 8), (0, 2, 3)])]  # fmt: skip
+        [(0, 1, 8), (1, 0, 8), (0, 2, 3)], [(0, 2, 70), (1, 2, 60)])]  # fmt: skip
     slips = [
         (busiest_link_with_the_bug,
          "a cable carries its bytes in each direction at the same time: these are two links."),
         (_halved, "half of the sum is right only where both directions carry the same."),
         (_counted, "messages are counted here: the bytes were asked for."),
+        (_links_up, "a link down carries bytes, too."),
         (_largest_message, "that is the largest message: several may share a link."),
         (_all_links, "that is the sum over all links: the busiest one was asked for."),
     ]  # fmt: skip

@@ -95,6 +95,18 @@ def by_server_alone(devices):
     return [name for name, server, _ in sorted(devices, key=lambda each: each[1])]
 
 
+def by_server_in_an_iterator(devices):
+    return map(by_name, sorted(devices, key=lambda each: each[1]))
+
+
+def by_name(device):
+    return device[0]
+
+
+def order_as_a_generator(devices):
+    return (name for name in ring_order(devices))
+
+
 def servers_take_turns(devices):
     groups = {}
     for name, server, _ in devices:
@@ -223,6 +235,15 @@ def sorted_ends(routes):
     return max(loads.values())
 
 
+def links_up_alone(routes):
+    loads = {}
+    for nodes, nbytes in routes:
+        top = len(nodes) // 2
+        for link in zip(nodes[:top], nodes[1 : top + 1]):
+            loads[link] = loads.get(link, 0) + nbytes
+    return max(loads.values())
+
+
 def half_of_it(routes):
     return busiest_link_with_the_bug(routes) / 2
 
@@ -264,9 +285,11 @@ GALLERIES = [
         "count the ports down, then those up": with_management,
         "nothing came back": ports_not_returned,
     }),
-    Gallery("ring_order", order_stub, [ring_order, order_in_groups, order_as_a_tuple], {
+    Gallery("ring_order", order_stub,
+            [ring_order, order_in_groups, order_as_a_tuple, order_as_a_generator], {
         "keep the devices of a server together": as_handed_out,
         "may be in different pods": by_server_alone,
+        "2 times would do: servers that are neighbours": by_server_in_an_iterator,
         "that is round robin": servers_take_turns,
         "and your ring has 6 of them": one_of_each_server,
         "every device has to be in the ring once": one_of_them_twice,
@@ -310,6 +333,7 @@ GALLERIES = [
         "several may share a link": largest_message,
         "the busiest one was asked for": all_links_together,
         "pass a link in the same direction": by_where_it_begins,
+        "a link down carries bytes, too": links_up_alone,
         "nothing came back": link_not_returned,
     }),
 ]  # fmt: skip
