@@ -190,7 +190,7 @@ def check_choose_axes(answer):
         if not isinstance(got, tuple | list) or len(got) != 3:
             raise Wrong(f"axes are three numbers (data, pipeline, tensor), not {got!r:.40}.")
         check_axes(tuple(map(number, got)), *case)
-    return "as many copies as fit, tensor inside a server, and stages only where a server ends."
+    return "as many copies as fit, tensor inside a server, and no more stages than that takes."
 
 
 def check_axes(got, ranks, per_server, weights, card_bytes):
