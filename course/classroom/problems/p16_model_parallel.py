@@ -14,7 +14,7 @@ from course.parallel.array.pieces import cost
 
 SIDE, WINDOW, MAPS, BATCH = 50, 20, 8, 96
 BORDER = (SIDE + WINDOW - 1) ** 2 - SIDE**2  # pixels around an inner tile
-INNER, HIDDEN, OUTER = 5, 10, 3  # neurons of the pair of layers
+INNER, HIDDEN, OUTER = 5, 40, 3  # of the pair; gathering so many hidden neurons shows
 
 
 def check_border_megabytes(answer):

@@ -138,8 +138,7 @@ def hidden_neurons_gathered(comm, w, v, x):
     """Every rank has all hidden neurons, and a part of the outputs, which are gathered as well."""
     mine = torch.relu(w.tensor_split(comm.size)[comm.rank] @ x)
     hidden = [torch.empty(len(part), 2).double() for part in w.tensor_split(comm.size)]
-    for _ in range(4):
-        all_gather(comm, hidden, mine)
+    all_gather(comm, hidden, mine)
     own = v.tensor_split(comm.size)[comm.rank] @ torch.cat(hidden)
     parts = [torch.empty(len(part), 2).double() for part in v.tensor_split(comm.size)]
     all_gather(comm, parts, own)
