@@ -153,13 +153,14 @@ def rounds_bought(rule, labels, seen, label_price, error_price):
 
 
 def check_go_on(answer):
-    costs, stops, best_stops, greedy = [], [], [], []
+    costs, stops, best_stops, greedy, blind = [], [], [], [], []
     for labels, true, seen, *prices in learning_curves():
         bill = [prices[0] * n + prices[1] * error for n, error in zip(labels, true)]
         stops.append(rounds_bought(answer, labels, seen, *prices))
         best_stops.append(1 + bill.index(min(bill)))
         costs.append(bill[stops[-1] - 1] / min(bill) - 1)
         greedy.append(rounds_bought(answer, labels, seen, prices[0], 100 * prices[1]))
+        blind.append(rounds_bought(answer, labels, [seen[0]] * ROUNDS, *prices))
     over, turn, best = (sum(each) / len(each) for each in (costs, stops, best_stops))
     if set(stops) == {ROUNDS}:
         raise Wrong("it never stops: a label has a price.")
@@ -167,6 +168,8 @@ def check_go_on(answer):
         raise Wrong("it always stops after the first round: nothing can be measured from one.")
     if stops == greedy:
         raise Wrong("it stops at the same round whatever an error costs: prices have to count.")
+    if stops == blind:  # the prices alone betray the best round
+        raise Wrong("it stops at the same round whatever the errors are: they have to count.")
     said = f"{over:.1%} more than with the best round, on average over 60 curves"
     if over > ALLOWED:
         where = f"It stops after round {turn:.0f}, on average, and the best is {best:.0f}"

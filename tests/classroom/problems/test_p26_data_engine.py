@@ -151,6 +151,10 @@ def with_patience(labels, errors, label_price, error_price):
     return len(bill) - 1 - bill.index(min(bill)) < 3
 
 
+def above_a_level(labels, errors, label_price, error_price):
+    return min(errors[-3:]) * error_price > labels[-1] * label_price
+
+
 def always_on(labels, errors, label_price, error_price):
     return True
 
@@ -173,6 +177,10 @@ def as_if_labels_were_cheap(labels, errors, label_price, error_price):
     if len(errors) < 6:
         return True
     return (sum(errors[-6:-3]) - sum(errors[-3:])) / 3 * error_price > label_price
+
+
+def by_the_price_alone(labels, errors, label_price, error_price):
+    return labels[-1] ** 2 * label_price < 20 * error_price * labels[0]
 
 
 def only_says_no(labels, errors, label_price, error_price):
@@ -308,11 +316,12 @@ GALLERIES = [
         "nothing came back": next_not_returned,
         "the ranks do not do the same thing": shapes_that_differ,
     }),
-    Gallery("go_on", go_on_stub, [go_on, by_a_line, with_patience], {
+    Gallery("go_on", go_on_stub, [go_on, by_a_line, with_patience, above_a_level], {
         "it never stops": always_on,
         "it always stops after the first round": never_on,
         "too early. One bad round means little": one_round_decides,
         "whatever an error costs": until_no_better,
+        "whatever the errors are": by_the_price_alone,
         "too late. What do the labels of a round cost": as_if_labels_were_cheap,
         "does the function return True or False in every case": only_says_no,
     }),
