@@ -1,5 +1,5 @@
 """Exercises of notebook 15: how early to ask for the centre, how stiff the spring may be, a mean
-that comes late, a step on both ends of the spring, a force that is taken too late."""
+that comes late, a step on both ends of the spring, a force that is taken after the step."""
 
 import math
 from collections.abc import Callable
@@ -571,9 +571,9 @@ EXERCISES = [
     ),
     Exercise(
         "elastic_training",
-        "find the bug in elastic_training(comm, x, c, slope, rate, alpha, tau, steps): after a "
-        "step from 1 and 3, the workers should be at 0.7 and 2.1, and the centre at 0.8. Repair "
-        "it.",
+        "find where elastic_training(comm, x, c, slope, rate, alpha, tau, steps) leaves the "
+        "published rule: after a step from 1 and 3, the workers should be at 0.7 and 2.1, and the "
+        "centre at 0.8. Make it the published one.",
         check_elastic_training,
         (
             "reckon her step by hand: which x is in the force?",
