@@ -55,7 +55,7 @@ SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf
 CompleteWait=0
 MpiDefault=none
 ReturnToService=2
-KillWait=5
+KillWait=30
 MailProg=/bin/true
 SlurmdParameters=config_overrides
 """
