@@ -25,7 +25,8 @@ class GradientGroup(NamedTuple):
 
     def __str__(self):
         ranks = ", ".join(map(str, self.comm.members))
-        return f"{', '.join(self.names)}: summed over ranks {ranks}"
+        where = f"summed over ranks {ranks}" if self.comm.size > 1 else f"on rank {ranks} alone"
+        return f"{', '.join(self.names)}: {where}"
 
 
 def gradient_plan(module, comm, apart=None) -> list[GradientGroup]:

@@ -163,7 +163,7 @@ def test_the_plan_names_every_parameter_once():
     told, refused = run(planned, 2)[1]
     assert told == [
         "body.weight, frozen.weight, frozen.bias: summed over ranks 0, 1",
-        "own.1.weight, own.1.bias: summed over ranks 1",
+        "own.1.weight, own.1.bias: on rank 1 alone",
         "body.bias: summed over ranks 0, 1",
     ]
     assert refused.startswith(
