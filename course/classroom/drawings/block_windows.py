@@ -15,7 +15,7 @@ def draw():
     """16 places with a window each, and the same 16 as a block with one window: axes of both."""
     drawn = panels(2, width=5.2, height=4.3)
     apart = [(place, place) for place in SHOWN]
-    block = [(place, (1, 1)) for place in SHOWN]
+    block = [(place, (0, 0)) for place in SHOWN]  # the first window lies in the corner
     pixels, places = FIELD**2, BLOCK**2
     said = (
         f"{places} places, {places} windows: {places} products\n"
