@@ -77,9 +77,10 @@ def places(graph) -> np.ndarray:
     return at
 
 
-def network(graph, title, *, pictures=None, values=None, axes=None):
+def network(graph, title, *, pictures=None, values=None, written="{:+.2f}", axes=None):
     """The graph, its ranks as numbered dots or as what they hold: `pictures` [ranks, height, width]
-    of greys from 0 to 1, or `values` [ranks] from -1, orange, to 1, violet.  Returns the axes.
+    of greys from 0 to 1, or `values` [ranks] from -1, orange, to 1, violet, as they are `written`.
+    Returns the axes.
     """
     axes, at = axes or panels(1, *PANEL)[0], places(graph)
     for a, b in graph.edges:
@@ -88,7 +89,7 @@ def network(graph, title, *, pictures=None, values=None, axes=None):
         if pictures is not None:
             _hang(axes, pictures[rank], x, y, _room(at))
         elif values is not None:
-            _number(axes, float(values[rank]), x, y)
+            _number(axes, float(values[rank]), written, x, y)
         else:
             axes.plot(x, y, "o", ms=15, color=COLOURS[4], zorder=2)
             axes.text(x, y, rank, ha="center", va="center", fontsize=9)
@@ -128,10 +129,10 @@ def _hang(axes, picture, x, y, side):
     axes.imshow(np.asarray(picture), "gray", vmin=0, vmax=1, extent=extent, zorder=2)
 
 
-def _number(axes, value, x, y):
+def _number(axes, value, written, x, y):
     """A number from -1 to 1 on a dot of its colour."""
     shade = colormaps["PuOr"](0.5 + 0.4 * value)
     axes.plot(x, y, "o", ms=27, markerfacecolor=shade, markeredgecolor="0.4", zorder=2)
-    text = f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0"
+    text = written.format(value).replace("-", "−") if abs(value) >= 0.005 else "0"
     ink = "white" if abs(value) > 0.7 else "black"
     axes.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
