@@ -221,7 +221,7 @@ PARTS = "training", "validation", "test"
 def check_split(answer):
     for number, images, seed in ((10, 200, 0), (15, 120, 1), (5, 60, 2), (15, 120, 3)):
         chance = torch.Generator().manual_seed(seed)
-        names = 40 + 3 * torch.randperm(number, generator=chance)
+        names = 40 + torch.randperm(9 * number, generator=chance)[:number]  # in no progression
         more = torch.randint(number, (images - number,), generator=chance)
         order = torch.randperm(images, generator=chance)
         writers = torch.cat([names, names[more]])[order]  # each has an image, some have many
@@ -232,12 +232,20 @@ def check_split(answer):
         again = split_rows(answer, writers, seed)
         if [set(part.tolist()) for part in parts] != [set(part.tolist()) for part in again]:
             raise Wrong("the same seed gave two different splits: draw with the seed alone.")
-    draws = [split_rows(answer, writers, seed) for seed in range(6)]
-    for k in (1, 2):
-        if len({frozenset(writers[parts[k]].tolist()) for parts in draws}) == 1:
+    draws = [split_rows(answer, writers, seed) for seed in range(60)]
+    drawn = [{frozenset(writers[parts[k]].tolist()) for parts in draws} for k in (1, 2)]
+    for name, people in zip(PARTS[1:], drawn):
+        if len(people) == 1:
             raise Wrong(
-                f"the same people are in the {PARTS[k]} set whatever the seed: draw them by chance."
+                f"the same people are in the {name} set whatever the seed: draw them by chance."
             )
+    for name, people in zip(PARTS[1:], drawn):
+        if len(frozenset().union(*people)) < number:
+            raise Wrong(
+                f"in 60 splits somebody is never in the {name} set: each must have a chance."
+            )
+        if len(people) <= number:  # neighbours stay together
+            raise Wrong("only a few different splits come out: draw the people by chance.")
     return "the test asks about hands that the network has never seen."
 
 
@@ -248,9 +256,13 @@ def split_rows(answer, writers, seed):
         raise Wrong("nothing came back: does the function end in return?")
     if not isinstance(parts, tuple | list) or len(parts) != 3:
         raise Wrong("three parts must come back, in this order: training, validation, test.")
-    parts = [torch.as_tensor(part) for part in parts]
-    if any(part.dim() != 1 or part.is_floating_point() for part in parts):
-        raise Wrong("each part is a list of row numbers, or a mask with one True or False a row.")
+    rows = "each part is a list of row numbers, or a mask with one True or False a row."
+    try:
+        parts = [torch.as_tensor(part) for part in parts]
+    except (TypeError, ValueError, RuntimeError):  # a set, a list of lists
+        raise Wrong(rows) from None
+    if any(part.dim() != 1 or len(part) and part.is_floating_point() for part in parts):
+        raise Wrong(rows)
     return [part.nonzero()[:, 0] if part.dtype == torch.bool else part.long() for part in parts]
 
 

@@ -129,7 +129,8 @@ def learning_curves(count=60, seed=0):
         seen = [max(0.0, t + z * math.sqrt(t * (100 - t) / 400)) for t, z in zip(true, noise)]
         best = math.exp(between(math.log(4), math.log(32)))
         gain = (start - floor) * power * best ** (-power - 1) / step  # of a label, there
-        yield [step * turn for turn in range(1, ROUNDS + 1)], true, seen, 1.0, 1 / gain
+        price = (0.4, 2.0, 10.0)[number // 3 % 3]  # of a label
+        yield [step * turn for turn in range(1, ROUNDS + 1)], true, seen, price, price / gain
 
 
 def go_on(labels, errors, label_price, error_price):
@@ -153,14 +154,16 @@ def rounds_bought(rule, labels, seen, label_price, error_price):
 
 
 def check_go_on(answer):
-    costs, stops, best_stops, greedy, blind = [], [], [], [], []
+    costs, stops, best_stops, greedy, thrifty, blind = [], [], [], [], [], []
     for labels, true, seen, *prices in learning_curves():
         bill = [prices[0] * n + prices[1] * error for n, error in zip(labels, true)]
         stops.append(rounds_bought(answer, labels, seen, *prices))
         best_stops.append(1 + bill.index(min(bill)))
         costs.append(bill[stops[-1] - 1] / min(bill) - 1)
         greedy.append(rounds_bought(answer, labels, seen, prices[0], 100 * prices[1]))
-        blind.append(rounds_bought(answer, labels, [seen[0]] * ROUNDS, *prices))
+        thrifty.append(rounds_bought(answer, labels, seen, 100 * prices[0], prices[1]))
+        flat = [seen[0] + 7 * k % 5 / 10 for k in range(ROUNDS)]  # never constant, never lower
+        blind.append(rounds_bought(answer, labels, flat, *prices))
     over, turn, best = (sum(each) / len(each) for each in (costs, stops, best_stops))
     if set(stops) == {ROUNDS}:
         raise Wrong("it never stops: a label has a price.")
@@ -168,6 +171,8 @@ def check_go_on(answer):
         raise Wrong("it always stops after the first round: nothing can be measured from one.")
     if stops == greedy:
         raise Wrong("it stops at the same round whatever an error costs: prices have to count.")
+    if stops == thrifty:
+        raise Wrong("it stops at the same round whatever a label costs: prices have to count.")
     if stops == blind:  # the prices alone betray the best round
         raise Wrong("it stops at the same round whatever the errors are: they have to count.")
     said = f"{over:.1%} more than with the best round, on average over 60 curves"

@@ -304,6 +304,37 @@ def split_of_sorted_images(writers, seed):
     return rows[2 * fifth :], rows[:fifth], rows[fifth : 2 * fifth]
 
 
+def split_by_remainder(writers, seed):
+    key = (writers + seed) % 5
+    return (key > 1).nonzero()[:, 0], (key == 0).nonzero()[:, 0], (key == 1).nonzero()[:, 0]
+
+
+def split_by_rolling(writers, seed):
+    people = writers.unique().roll(seed)
+    fifth = len(people) // 5
+    parts = people[2 * fifth :], people[:fifth], people[fifth : 2 * fifth]
+    return tuple(torch.isin(writers, part).nonzero()[:, 0] for part in parts)
+
+
+def split_that_draws_the_test_alone(writers, seed):
+    people = writers.unique()
+    people = people[torch.randperm(len(people), generator=torch.Generator().manual_seed(seed))]
+    fifth = len(people) // 5
+    test, rest = people[:fifth], people[fifth:].sort().values
+    return tuple(
+        torch.isin(writers, part).nonzero()[:, 0] for part in (rest[fifth:], rest[:fifth], test)
+    )
+
+
+def split_into_sets(writers, seed):
+    return tuple(set(part.tolist()) for part in p02.fair_split(writers, seed))
+
+
+def split_with_an_empty_list(writers, seed):
+    training, validation, test = (part.tolist() for part in p02.fair_split(writers, seed))
+    return training + test, validation, []
+
+
 def split_the_other_way_round(writers, seed):
     training, validation, test = p02.fair_split(writers, seed)
     return test, validation, training
@@ -503,6 +534,11 @@ GALLERIES = [
             "the same people are in the validation set whatever the seed": split_by_order,
             "the same people are in the test set whatever the seed": split_with_a_fixed_test,
             "split the people, and let each one's images follow.": split_of_sorted_images,
+            "the parts have 7, 1 and 2 of 10 people": split_by_remainder,
+            "only a few different splits come out": split_by_rolling,
+            "somebody is never in the validation set": split_that_draws_the_test_alone,
+            "a mask with one True or False a row.": split_into_sets,
+            "the test set is empty.": split_with_an_empty_list,
             "the same seed gave two different splits": split_by_luck,
             "the largest part comes first": split_the_other_way_round,
             "a fifth of the people is for validation": split_in_thirds,

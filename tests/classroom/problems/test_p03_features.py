@@ -143,6 +143,20 @@ def split_by_rolling(groups, part, seed):
     return torch.isin(groups, every.roll(seed)[: round(part * len(every))])
 
 
+def split_of_a_part_of_the_rows(groups, part, seed):
+    every, test = groups.unique(), torch.zeros(len(groups), dtype=torch.bool)
+    for group in every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]:
+        if test.sum() < part * len(groups):
+            test |= groups == group
+    return test
+
+
+def split_with_one_more(groups, part, seed):
+    every = groups.unique()
+    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))
+    return torch.isin(groups, every[order[: int(part * len(every)) + 1]])
+
+
 def split_into_groups(groups, part, seed):
     every = groups.unique()
     order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))
@@ -184,6 +198,16 @@ def features_of_one_question(pictures):
 
 def features_of_two_pixels(pictures):
     return pictures[:, (6, 11), (6, 6)]
+
+
+def features_in_a_list(pictures):
+    features = p03.travelling_features(pictures)
+    return [features[:, 0], features[:, 1]]
+
+
+def features_of_one_question_twice(pictures):
+    eyes = p03.travelling_features(pictures)[:, :1]
+    return torch.cat([eyes, eyes], 1)
 
 
 def features_of_all_pixels(pictures):
@@ -301,6 +325,8 @@ GALLERIES = [
             "one bool per row, not a pair.": split_into_both,
             "some group never changes sides": split_that_keeps_one,
             "only a few different splits come out": split_by_rolling,
+            "of 40 groups are in the test; 0.5 of them is 20.": split_of_a_part_of_the_rows,
+            "4 of 10 groups are in the test; 0.3 of them is 3.": split_with_one_more,
             "one True or False per row has shape [60], not [10].": split_into_groups,
         },
     ),
@@ -312,6 +338,8 @@ GALLERIES = [
             "the test accuracy is 61%; 72% are wanted. Faces sit": features_at_one_place,
             "72% are wanted. Faces sit up": features_of_two_pixels,
             "72% are wanted. One question alone": features_of_one_question,
+            "72% are wanted. That is near: ask": features_of_one_question_twice,
+            "torch.stack(columns, dim=1) makes it.": features_in_a_list,
             "at most 4 numbers per frame, not 576.": features_of_all_pixels,
             "depend on the frames beside it": features_beside_others,
             "work each out from its own pixels.": features_by_place_in_the_list,

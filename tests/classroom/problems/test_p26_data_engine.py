@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import statistics
 
 import torch
 
@@ -153,6 +154,21 @@ def with_patience(labels, errors, label_price, error_price):
 
 def above_a_level(labels, errors, label_price, error_price):
     return min(errors[-3:]) * error_price > labels[-1] * label_price
+
+
+def by_a_test_of_means(labels, errors, label_price, error_price):
+    """As long as it is not clear that the last four rounds gained less than they cost."""
+    if len(errors) < 8:
+        return True
+    before, last = errors[-8:-4], errors[-4:]
+    noise = ((statistics.variance(before) + statistics.variance(last)) / 4) ** 0.5
+    gain = (statistics.mean(before) - statistics.mean(last)) * error_price
+    return (labels[-1] - labels[-5]) * label_price - gain < 0.5 * noise * error_price
+
+
+def without_the_price_of_a_label(labels, errors, label_price, error_price):
+    gain = (sum(errors[-6:-3]) - sum(errors[-3:])) / 3
+    return len(errors) < 6 or gain * error_price > labels[-1] - labels[-4]
 
 
 def always_on(labels, errors, label_price, error_price):
@@ -316,12 +332,15 @@ GALLERIES = [
         "nothing came back": next_not_returned,
         "the ranks do not do the same thing": shapes_that_differ,
     }),
-    Gallery("go_on", go_on_stub, [go_on, by_a_line, with_patience, above_a_level], {
+    Gallery("go_on", go_on_stub, [
+        go_on, by_a_line, with_patience, above_a_level, by_a_test_of_means,
+    ], {
         "it never stops": always_on,
         "it always stops after the first round": never_on,
         "too early. One bad round means little": one_round_decides,
         "whatever an error costs": until_no_better,
         "whatever the errors are": by_the_price_alone,
+        "whatever a label costs": without_the_price_of_a_label,
         "too late. What do the labels of a round cost": as_if_labels_were_cheap,
         "does the function return True or False in every case": only_says_no,
     }),
