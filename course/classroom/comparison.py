@@ -4,6 +4,8 @@
 `multiple` and `refuse` compare single values, `largest_difference` what several ranks have.
 """
 
+from copy import deepcopy
+
 import torch
 
 from course.classroom.answers import function
@@ -29,8 +31,13 @@ def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer",
 
 
 def copied(case) -> list:
-    """A case whose tensors are copies: what a function does to them leaves the case as it is."""
-    return [each.clone() if isinstance(each, torch.Tensor) else each for each in case]
+    """A case whose tensors and lists are copies: what a function does to them leaves the case as it
+    is."""
+    return [
+        each.clone() if isinstance(each, torch.Tensor)
+        else deepcopy(each) if isinstance(each, list | dict) else each
+        for each in case
+    ]  # fmt: skip
 
 
 def like(got, right, shape_is="one number per weight"):

@@ -366,12 +366,12 @@ def check_gradients(where, ranks, got, right, own):
 
 
 def check_memory(ranks, layers, sent):
-    """Refuse fewer bytes than gathering twice takes, of which the first and the last layer may be
-    spared, and more."""
+    """Refuse fewer bytes than gathering twice takes, of which the first and the last two layers may
+    be spared, and more."""
     if ranks == 1:
         return
     moved = sent / ((ranks - 1) * 8 * WIDTH**2)  # in layers
-    if layers > 2 and moved < 3 * layers - 2.5:
+    if layers > 2 and moved < 3 * layers - 3.5:
         raise Wrong(
             f"{layers} layers on {ranks} ranks: the gradients are right, but weights stay whole "
             "from forward to backward. Stage 3 frees them, and gathers them again."

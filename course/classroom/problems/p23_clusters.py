@@ -67,7 +67,8 @@ def ring_order(devices):
 
 def check_ring_order(answer):
     graph, told = building()
-    for devices in (told, told[::-1], [each for each in told if each[1] != "server 3"]):
+    renamed = [(f"gpu {number}", *each[1:]) for number, each in enumerate(told)]
+    for devices in (told, told[::-1], [each for each in told if each[1] != "server 3"], renamed):
         given = list(devices)
         order = _same_devices(function(answer)(given), devices)
         if given != devices:
@@ -97,6 +98,8 @@ def _same_devices(order, devices) -> list:
     if got and all(isinstance(each, int) for each in got):
         raise Wrong("the names of the devices are wanted, not their numbers in the list.")
     if got and all(isinstance(each, tuple | list) for each in got):
+        if any(len(each) != 3 for each in got):
+            raise Wrong("one list of all names is wanted, not a list for each server or pod.")
         raise Wrong("only the names are wanted, not the triples.")
     if len(got) < len(names):
         raise Wrong(f"there are {len(names)} devices, and your ring has {len(got)} of them.")
@@ -242,6 +245,10 @@ def _links_up(routes):
     return busiest_link([(nodes[: len(nodes) // 2 + 1], nbytes) for nodes, nbytes in routes])
 
 
+def _links_down(routes):
+    return busiest_link([(nodes[1:], nbytes) for nodes, nbytes in routes])
+
+
 def routes_of(messages):
     """`messages` on a small fat tree, as exercise 5 wants them."""
     from course.cluster.fabric import fat_tree
@@ -264,6 +271,7 @@ def check_busiest_link(answer):
         (_halved, "half of the sum is right only where both directions carry the same."),
         (_counted, "messages are counted here: the bytes were asked for."),
         (_links_up, "a link down carries bytes, too."),
+        (_links_down, "a link up carries bytes, too."),
         (_largest_message, "that is the largest message: several may share a link."),
         (_all_links, "that is the sum over all links: the busiest one was asked for."),
     ]  # fmt: skip

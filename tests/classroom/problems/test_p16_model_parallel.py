@@ -1,14 +1,17 @@
 """Borders, intervals, a pair of cut layers, grids and a bias: answers that were really likely."""
 
+import pytest
 import torch
 
+from course.classroom.problems import Wrong
 from course.classroom.problems.p16_model_parallel import (
+    check_pair_of_layers,
     needed_interval,
     pair_of_layers,
     row_parallel_layer,
     row_parallel_layer_with_the_bug,
 )
-from course.collectives import all_gather, all_reduce, broadcast, reduce
+from course.collectives import all_gather, all_reduce, all_to_all, broadcast, gather, reduce
 from tests.classroom.gallery import Gallery, gallery_tests
 
 # The interval
@@ -81,6 +84,39 @@ def pair_by_reduce_and_broadcast(comm, w, v, x):
     reduce(comm, y)
     broadcast(comm, y)
     return y
+
+
+def rest_to_the_last(comm, w, v, x):
+    size = len(w) // comm.size
+    mine = slice(comm.rank * size, None if comm.rank == comm.size - 1 else (comm.rank + 1) * size)
+    y = v[:, mine] @ torch.relu(w[mine] @ x)
+    all_reduce(comm, y)
+    return y
+
+
+def own_part(comm, w, v, x):
+    w, v = w.tensor_split(comm.size)[comm.rank], v.tensor_split(comm.size, 1)[comm.rank]
+    return v @ torch.relu(w @ x)
+
+
+def gathered_at_rank_0(comm, w, v, x):
+    y = own_part(comm, w, v, x)
+    parts = [torch.empty_like(y) for _ in range(comm.size)] if comm.rank == 0 else None
+    gather(comm, y, parts)
+    y = sum(parts) if comm.rank == 0 else y
+    broadcast(comm, y)
+    return y
+
+
+def each_to_all(comm, w, v, x):
+    y = own_part(comm, w, v, x)
+    parts = [torch.empty_like(y) for _ in range(comm.size)]
+    all_to_all(comm, parts, [y] * comm.size)
+    return sum(parts)
+
+
+def whole_product_image_by_image(comm, w, v, x):
+    return torch.stack([v @ torch.relu(w @ image) for image in x.T], dim=1)
 
 
 def whole_product(comm, w, v, x):
@@ -276,7 +312,10 @@ GALLERIES = [
         "try one window": first_window_only,
         "an interval is a pair": its_start_only,
     }),
-    Gallery("pair_of_layers", pair_stub, [pair_of_layers, pair_by_reduce_and_broadcast], {
+    Gallery("pair_of_layers", pair_stub, [
+        pair_of_layers, pair_by_reduce_and_broadcast, rest_to_the_last, gathered_at_rank_0,
+        each_to_all,
+    ], {
         "multiplies with more than its part of the weights": whole_product,
         "what is summed must be a part on each rank": sum_of_whole_products,
         "only what its own hidden neurons give": own_part_only,
@@ -311,3 +350,8 @@ GALLERIES = [
 (test_wrong, test_right, test_stub, test_gallery, test_endless, test_leaving) = gallery_tests(
     GALLERIES
 )
+
+
+def test_products_of_a_matrix_and_a_vector_are_counted():
+    with pytest.raises(Wrong, match="more than its part of the weights"):
+        check_pair_of_layers(whole_product_image_by_image)

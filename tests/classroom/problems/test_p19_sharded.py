@@ -225,6 +225,23 @@ def first_layer_spared(comm, shards, x, target):
     return gradients
 
 
+def two_layers_kept(comm, shards, x, target):
+    """The last two lie in two buffers; the first is not needed again."""
+    buffers, outputs, gradients = [x.new_empty(x.shape[1], x.shape[1]) for _ in "ab"], [x], []
+    for number, shard in enumerate(shards):
+        all_gather(comm, buffers[number % 2].tensor_split(comm.size), shard)
+        outputs.append(torch.tanh(outputs[-1] @ buffers[number % 2]))
+    error = (outputs[-1] - target) * (1 - outputs[-1] ** 2)
+    for number in reversed(range(len(shards))):
+        seen, whole = outputs[number], buffers[number % 2]
+        gradients.insert(0, torch.empty_like(shards[number]))
+        reduce_scatter(comm, gradients[0], (seen.T @ error).tensor_split(comm.size))
+        if 0 < number < len(shards) - 2:
+            all_gather(comm, whole.tensor_split(comm.size), shards[number])
+        error = error @ whole.T * (1 - seen**2)
+    return gradients
+
+
 def last_layer_kept(comm, shards, x, target):
     whole = x.new_empty(x.shape[1], x.shape[1])
     outputs, gradients = [x], []
@@ -459,8 +476,8 @@ GALLERIES = [
         "a number is wanted": "many",
     }),
     Gallery("gradients_of_shards", gradients_of_shards_with_the_bug,
-            [gradients_of_shards, first_layer_spared, last_layer_kept, always_in_new_memory,
-             in_new_memory_for_backward], {
+            [gradients_of_shards, first_layer_spared, last_layer_kept, two_layers_kept,
+             always_in_new_memory, in_new_memory_for_backward], {
         "Which weights does `whole` hold there": gathers_the_layer_below,
         "weights stay whole from forward to backward": all_layers_kept,
         "8 matrices as large as": all_gathered_again_at_once,

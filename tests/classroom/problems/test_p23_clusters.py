@@ -128,6 +128,17 @@ def places_in_the_list(devices):
     return sorted(range(len(devices)), key=lambda number: devices[number][::-1])
 
 
+def by_numbers_of_names(devices):
+    return sorted((name for name, *_ in devices), key=lambda name: int(name.split()[-1]))
+
+
+def a_list_for_each_server(devices):
+    servers = {}
+    for name, server, pod in sorted(devices, key=lambda device: device[::-1]):
+        servers.setdefault((pod, server), []).append(name)
+    return list(servers.values())
+
+
 def triples(devices):
     return sorted(devices, key=lambda device: device[::-1])
 
@@ -235,6 +246,21 @@ def sorted_ends(routes):
     return max(loads.values())
 
 
+def by_taking_nodes_away(routes):
+    loads = {}
+    for nodes, nbytes in routes:
+        one = nodes.pop(0)
+        while nodes:
+            other = nodes.pop(0)
+            loads[one, other] = loads.get((one, other), 0) + nbytes
+            one = other
+    return max(loads.values())
+
+
+def links_down_alone(routes):
+    return busiest_link([(nodes[1:], nbytes) for nodes, nbytes in routes])
+
+
 def links_up_alone(routes):
     loads = {}
     for nodes, nbytes in routes:
@@ -295,6 +321,8 @@ GALLERIES = [
         "every device has to be in the ring once": one_of_them_twice,
         "not their numbers in the list": places_in_the_list,
         "not the triples": triples,
+        "crosses between servers 39 times": by_numbers_of_names,
+        "not a list for each server or pod": a_list_for_each_server,
         "the list that the function was given has changed": sorted_in_place,
         "a list of names is wanted": how_often_it_crosses,
         "nothing came back": order_not_returned,
@@ -326,7 +354,7 @@ GALLERIES = [
         "a number is wanted": ("C", "many"),
     }),
     Gallery("busiest_link", busiest_link_with_the_bug,
-            [busiest_link, with_a_name_for_each_direction], {
+            [busiest_link, with_a_name_for_each_direction, by_taking_nodes_away], {
         "these are two links": sorted_ends,
         "only where both directions carry the same": half_of_it,
         "the bytes were asked for": messages_counted,
@@ -334,6 +362,7 @@ GALLERIES = [
         "the busiest one was asked for": all_links_together,
         "pass a link in the same direction": by_where_it_begins,
         "a link down carries bytes, too": links_up_alone,
+        "a link up carries bytes, too": links_down_alone,
         "nothing came back": link_not_returned,
     }),
 ]  # fmt: skip
