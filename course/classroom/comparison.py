@@ -31,13 +31,8 @@ def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer",
 
 
 def copied(case) -> list:
-    """A case whose tensors and lists are copies: what a function does to them leaves the case as it
-    is."""
-    return [
-        each.clone() if isinstance(each, torch.Tensor)
-        else deepcopy(each) if isinstance(each, list | dict) else each
-        for each in case
-    ]  # fmt: skip
+    """Copies of all in a case: what a function does to them leaves the case as it is."""
+    return [each.clone() if isinstance(each, torch.Tensor) else deepcopy(each) for each in case]
 
 
 def like(got, right, shape_is="one number per weight"):
