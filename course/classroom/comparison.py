@@ -18,7 +18,7 @@ def compare(answer, right, cases, slips=(), *, otherwise, shape_is="the answer",
 
     A wrong value is compared with those of `slips`, pairs (function, sentence): the first that
     gives the same, for the same case, has its sentence raised; else `otherwise` is.  The answer
-    gets copies, and an answer that changes what it was given is wrong too.
+    gets copies, and an answer that changes a tensor that it was given is wrong too.
     """
     for case in cases:
         given = copied(case)

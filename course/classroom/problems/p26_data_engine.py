@@ -162,7 +162,7 @@ def check_go_on(answer):
         costs.append(bill[stops[-1] - 1] / min(bill) - 1)
         greedy.append(rounds_bought(answer, labels, seen, prices[0], 100 * prices[1]))
         thrifty.append(rounds_bought(answer, labels, seen, 100 * prices[0], prices[1]))
-        flat = [seen[0] + 7 * k % 5 / 10 for k in range(ROUNDS)]  # never constant, never lower
+        flat = [seen[0] + 7 * k % 5 / 10 for k in range(ROUNDS)]  # they vary, and gain nothing
         blind.append(rounds_bought(answer, labels, flat, *prices))
     over, turn, best = (sum(each) / len(each) for each in (costs, stops, best_stops))
     if set(stops) == {ROUNDS}:
